@@ -1,0 +1,3 @@
+from openworld.cli import main
+
+main()

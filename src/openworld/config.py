@@ -1,0 +1,264 @@
+"""What a run is made of: frozen dataclasses, a docstring under each field, TOML in and out.
+
+The defaults are the paper's; recipes.py says what is different for a given data set. Command-line flags,
+their help and the keys of a configuration file all come from these fields, so a field is added here once.
+This module must stay free of torch: `openworld --help` reads it.
+"""
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import itertools
+import json
+import textwrap
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from openworld.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """How a fully labelled set becomes an open-world problem."""
+
+    novel: float = 50.0
+    """Per cent of the classes whose labels are all hidden."""
+    labelled: float = 10.0
+    """Per cent of the images of each seen class that keep their label (rounded up)."""
+    imbalance: float = 1.0
+    """Size of the first class over the size of the last, exponential in between; 1 is balanced."""
+    num_classes: int | None = None
+    """Classes in all, seen and novel; by default as many as the set is known to have."""
+    prior: str = "known"
+    """Class shares of the unlabelled images: known (from the class sizes), uniform, or a file of numbers."""
+
+    def __post_init__(self):
+        _check(0 <= self.novel < 100, "novel", self.novel, "from 0 to less than 100 (per cent)")
+        _check(0 < self.labelled <= 100, "labelled", self.labelled, "above 0 and up to 100 (per cent)")
+        _check(self.imbalance >= 1, "imbalance", self.imbalance, "1 or more")
+        _check(self.num_classes is None or self.num_classes > 0, "num-classes", self.num_classes, "1 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """The network, the batches and the optimiser: the same for every method."""
+
+    network: Literal[
+        "resnet18-cifar", "resnet18-tiny", "resnet18", "resnet50-cifar", "resnet50-tiny", "resnet50", "small"
+    ] = "resnet18-cifar"
+    """The network; the suffix names its stem."""
+    augment: Literal["digits", "cifar"] = "cifar"
+    """The family of random views."""
+    steps: int = 204_800
+    """Updates of the weights."""
+    epoch_steps: int = 1024
+    """Steps between two evaluations, uncertainty passes and checkpoints."""
+    batch_labelled: int = 256
+    """Labelled images in a step; they come round as often as it takes."""
+    batch_unlabelled: int = 256
+    """Unlabelled images in a step, each seen in two views."""
+    lr: float = 0.1
+    """Highest learning rate: after a linear warm-up, a cosine takes it to zero."""
+    warmup: float = 0.05
+    """Share of the run that warms up."""
+    momentum: float = 0.9
+    """Momentum of SGD."""
+    weight_decay: float = 1e-4
+    """Weight decay of SGD."""
+
+    def __post_init__(self):
+        for name in ("steps", "epoch_steps", "batch_labelled", "batch_unlabelled"):
+            _check(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        _check(self.lr > 0, "lr", self.lr, "above 0")
+        _check(0 <= self.warmup < 1, "warmup", self.warmup, "from 0 to less than 1")
+        _check(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to less than 1")
+        _check(self.weight_decay >= 0, "weight-decay", self.weight_decay, "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trssl:
+    """The paper's method: every part that its ablations turn."""
+
+    temperature: float = 0.1
+    """Softmax temperature of labelled samples, and the lowest for unlabelled ones."""
+    threshold: float = 0.5
+    """A novel class that holds this share of a pseudo-label takes it all."""
+    epsilon: float = 0.05
+    """Softness of Sinkhorn's assignment (the paper's lambda)."""
+    iterations: int = 3
+    """Iterations of Sinkhorn."""
+    mixup_alpha: float = 0.75
+    """Both parameters of the Beta distribution of mixup's weight."""
+    uncertainty_views: int = 10
+    """Views over which a sample's uncertainty is measured."""
+    uncertainty: bool = True
+    """Temperatures of unlabelled samples follow their uncertainty; off: all have the temperature."""
+    mixed_labels: bool = True
+    """Confident novel pseudo-labels are hardened; off: all stay soft."""
+    cross_labels: bool = True
+    """Each view is labelled by the other; off: by itself."""
+    mixup: bool = True
+    """Train on mixed pairs; off: on the images themselves."""
+
+    def __post_init__(self):
+        _check(self.temperature > 0, "temperature", self.temperature, "above 0")
+        _check(0 < self.threshold <= 1, "threshold", self.threshold, "above 0 and up to 1")
+        _check(self.epsilon > 0, "epsilon", self.epsilon, "above 0")
+        _check(self.iterations >= 1, "iterations", self.iterations, "1 or more")
+        _check(self.mixup_alpha > 0, "mixup-alpha", self.mixup_alpha, "above 0")
+        _check(self.uncertainty_views >= 2, "uncertainty-views", self.uncertainty_views, "2 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything that decides the numbers of a run."""
+
+    data: str = "digits"
+    """What to train on: digits, cifar10 or cifar100."""
+    method: Literal["trssl"] = "trssl"
+    """How to train."""
+    recipe: str = "auto"
+    """The named configuration to start from; auto takes the one for the data."""
+    seed: int = 0
+    """Decides the split, the first weights and every draw of the run."""
+    problem: Problem = field(default_factory=Problem)
+    training: Training = field(default_factory=Training)
+    trssl: Trssl = field(default_factory=Trssl)
+
+
+def _check(holds: bool, name: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise UserError(f"--{name.replace('_', '-')} is {value}; it must be {wanted}")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One field of the configuration, as a flag or a key sees it."""
+
+    path: tuple[str, ...]
+    type: Any
+    default: Any
+    help: str
+
+    @property
+    def name(self) -> str:
+        return self.path[-1]
+
+    @property
+    def choices(self) -> tuple[str, ...] | None:
+        return get_args(self.type) if get_origin(self.type) is Literal else None
+
+
+def options(cls: type = Config, path: tuple[str, ...] = ()) -> Iterator[Option]:
+    """Every field of the configuration, sections flattened; names are unique over all sections."""
+    docs = field_docs(cls)
+    for item in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(item.type):
+            yield from options(item.type, (*path, item.name))
+        else:
+            yield Option((*path, item.name), item.type, item.default, docs[item.name])
+
+
+def field_docs(cls: type) -> dict[str, str]:
+    """The docstring under each field of a dataclass, read from its source."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body
+    return {
+        node.target.id: after.value.value
+        for node, after in itertools.pairwise(body)
+        if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr)
+    }
+
+
+def replace(config: Config, values: dict[str, Any]) -> Config:
+    """A configuration with some fields changed, given by their flat names."""
+    paths = {option.name: option.path for option in options()}
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        _put(tree, paths[name], value)
+    sections = {
+        key: dataclasses.replace(getattr(config, key), **value) if isinstance(value, dict) else value
+        for key, value in tree.items()
+    }
+    return dataclasses.replace(config, **sections)
+
+
+def flatten(config: Config) -> dict[str, Any]:
+    """The values of all fields by their flat names: the inverse of `replace`."""
+    values = {}
+    for option in options():
+        value: Any = config
+        for key in option.path:
+            value = getattr(value, key)
+        values[option.name] = value
+    return values
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The fields that a configuration file sets, by their flat names, checked for spelling and type."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such configuration file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path}: not a readable TOML file ({error})") from None
+    known = {option.path: option for option in options()}
+    values = {}
+    for key_path, value in _leaves(tree):
+        if key_path not in known:
+            dotted = [".".join(option_path) for option_path in known]
+            raise UserError(f"{path}: unknown key {'.'.join(key_path)}{did_you_mean('.'.join(key_path), dotted)}")
+        values[known[key_path].name] = _typed(known[key_path], value, path)
+    return values
+
+
+def write_toml(config: Config) -> str:
+    """The resolved configuration as a file that `read_toml` reads back; fields that are None stay out."""
+    lines, section = [], ()
+    for option, value in zip(options(), flatten(config).values(), strict=True):
+        if option.path[:-1] != section:
+            section = option.path[:-1]
+            lines.append(f"\n[{'.'.join(section)}]")
+        if value is not None:
+            lines.append(f"{option.name} = {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """'; did you mean X?' for the candidate nearest to a misspelt word, compared by the last part too."""
+    candidates = list(candidates)
+    by_last_part = {candidate.rsplit(".", 1)[-1]: candidate for candidate in candidates}
+    near = difflib.get_close_matches(word, candidates, n=1)
+    near = near or [by_last_part[m] for m in difflib.get_close_matches(word.rsplit(".", 1)[-1], by_last_part, n=1)]
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for key in path[:-1]:
+        tree = tree.setdefault(key, {})
+    tree[path[-1]] = value
+
+
+def _leaves(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def _typed(option: Option, value: Any, path: Path) -> Any:
+    """The value as the field's type; TOML's 1 is good for a float, and nothing else is bent."""
+    if option.choices:
+        if value not in option.choices:
+            raise UserError(f"{path}: {option.name} is {value!r}; it must be one of {', '.join(option.choices)}")
+        return value
+    wanted = int if option.type == int | None else option.type
+    if wanted is float and type(value) is int:
+        value = float(value)
+    if type(value) is not wanted:
+        raise UserError(f"{path}: {option.name} is {value!r}; it must be of type {wanted.__name__}")
+    return value

@@ -1,0 +1,95 @@
+"""Batch k of a run: a function of the seed and of k alone."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from openworld.config import Training
+from openworld.data.augment import FAMILIES
+from openworld.data.problem import TrainingSet
+from openworld.errors import UserError
+from openworld.rng import generator
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a method gets at one step. L labelled rows; U unlabelled samples, seen in V views."""
+
+    step: int
+    labelled: Tensor
+    """(L, C, H, W) floats in [0, 1], augmented."""
+    labels: Tensor
+    """(L,) class numbers."""
+    views: Tensor
+    """(V * U, C, H, W): the first view of every sample, then the second of every sample, ..."""
+    index: Tensor
+    """(U,) positions in the unlabelled set."""
+
+
+class Batches:
+    """Draws batches and views from a training set whose images lie on the device."""
+
+    def __init__(self, data: TrainingSet, training: Training, seed: int, num_views: int):
+        check_batch_sizes(data, training)
+        self.data, self.training, self.seed, self.num_views = data, training, seed, num_views
+        self.augment = FAMILIES[training.augment]
+        self._orders: dict[tuple[str, int], Tensor] = {}
+
+    @property
+    def rows(self) -> int:
+        """Images in a batch."""
+        return self.training.batch_labelled + self.num_views * self.training.batch_unlabelled
+
+    def at(self, step: int) -> Batch:
+        labelled = self._positions("labelled", len(self.data.labelled), self.training.batch_labelled, step)
+        index = self._positions("unlabelled", len(self.data.unlabelled), self.training.batch_unlabelled, step)
+        images = torch.cat([self.data.labelled[labelled], *[self.data.unlabelled[index]] * self.num_views])
+        images = self.views("augment", step)(images)
+        return Batch(
+            step=step,
+            labelled=images[: len(labelled)],
+            labels=self.data.labels[labelled],
+            views=images[len(labelled) :],
+            index=index,
+        )
+
+    def views(self, purpose: str, step: int) -> Callable[..., Tensor]:
+        """A function that makes one random view of each image it is given; counters give further draws."""
+
+        def random_view(images: Tensor, *counters: int) -> Tensor:
+            source = generator(self.seed, purpose, step, *counters, device=images.device)
+            return self.augment(images, source)
+
+        return random_view
+
+    def _positions(self, purpose: str, size: int, count: int, step: int) -> Tensor:
+        """Rows [step * count, (step + 1) * count) of an endless sequence of shuffled passes over the set."""
+        first, last = step * count, (step + 1) * count
+        epochs = range(first // size, (last - 1) // size + 1)
+        rows = torch.cat([self._order(purpose, size, epoch) for epoch in epochs])
+        return rows[first - epochs[0] * size : last - epochs[0] * size].to(self.data.device)
+
+    def _order(self, purpose: str, size: int, epoch: int) -> Tensor:
+        """The order of one pass. The last few are kept, since a pass serves many steps."""
+        key = (purpose, epoch)
+        if key not in self._orders:
+            stale = [old for old in self._orders if old[0] == purpose and old[1] < epoch - 1]
+            for old in stale:
+                del self._orders[old]
+            self._orders[key] = torch.randperm(size, generator=generator(self.seed, purpose, epoch))
+        return self._orders[key]
+
+
+def check_batch_sizes(data: TrainingSet, training: Training) -> None:
+    num_unlabelled = len(data.unlabelled)
+    num_images = len(data.labelled) + num_unlabelled
+    if training.batch_unlabelled > num_unlabelled:
+        raise UserError(
+            f"--batch-unlabelled {training.batch_unlabelled} is larger than the {num_unlabelled} unlabelled images"
+        )
+    if training.batch_labelled > num_images:
+        raise UserError(
+            f"--batch-labelled {training.batch_labelled} is larger than the whole set of {num_images} images"
+        )

@@ -1,0 +1,101 @@
+"""Towards Realistic Semi-Supervised Learning (Rizve, Kardan, Shah, ECCV 2022): the paper's Algorithm 1.
+
+Where the paper and its authors' released code differ, this follows: the cosine head, Sinkhorn on cosines /
+epsilon, the standard deviation over views (the code); the prior of the unlabelled set and the order of its
+novel part (the paper, Section 3.1).
+
+Shapes: L labelled rows, U unlabelled samples, K classes (seen first, then novel).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from openworld import config as settings
+from openworld.data.batches import Batch, Batches
+from openworld.data.problem import TrainingSet
+from openworld.losses import soft_cross_entropy
+from openworld.methods.base import Method, StepResult
+from openworld.mix import draw_partners, draw_weight, mixup
+from openworld.nets import Network
+from openworld.sinkhorn import marginal_error, order_prior, sinkhorn
+from openworld.uncertainty import measure_uncertainty, temperatures
+
+
+class Trssl(Method):
+    """One classifier over seen and novel classes, taught by labels and by class-distribution-aware pseudo-labels."""
+
+    num_views = 2
+
+    def __init__(self, config: settings.Config, data: TrainingSet):
+        super().__init__(config, data)
+        self.options, self.seed = config.trssl, config.seed
+        self.num_seen = data.num_seen
+        self.register_buffer("prior", data.prior.clone())
+        initial = torch.full((len(data.unlabelled),), self.options.temperature, device=data.device)
+        self.register_buffer("temperature_U", initial)  # line 2 of Algorithm 1
+
+    def loss(self, network: Network, batch: Batch) -> StepResult:
+        """Lines 4 to 10 of Algorithm 1."""
+        options = self.options
+        with torch.no_grad():
+            logits_a, logits_b = network(batch.views).chunk(2)
+            if options.cross_labels:  # each view is labelled by the other
+                logits_a, logits_b = logits_b, logits_a
+            (soft_a, error_a), (soft_b, error_b) = self.assign(logits_a), self.assign(logits_b)
+            pseudo_labels, hard = torch.cat([soft_a, soft_b]), torch.zeros(())
+            if options.mixed_labels:
+                pseudo_labels, hard = harden_novel(pseudo_labels, self.num_seen, options.threshold)
+
+        labels = F.one_hot(batch.labels, len(self.prior)).float()
+        fixed = torch.full(batch.labels.shape, options.temperature, device=labels.device)
+        measured = self.temperature_U[batch.index]
+
+        images = torch.cat([batch.labelled, batch.views])
+        targets = torch.cat([labels, pseudo_labels])
+        temperature = torch.cat([fixed, measured, measured])
+        if options.mixup:
+            weight = draw_weight(options.mixup_alpha, self.seed, batch.step)
+            partners = draw_partners(len(images), self.seed, batch.step, images.device)
+            images, targets, temperature = mixup(images, targets, temperature, weight=weight, partners=partners)
+
+        loss = soft_cross_entropy(network(images) / temperature[:, None], targets)
+        logs = {
+            "hard_share": hard.float().mean(),
+            "temperature": measured.mean(),
+            "marginal_error": (error_a + error_b) / 2,
+        }
+        return StepResult(loss, logs)
+
+    def assign(self, logits_UK: Tensor) -> tuple[Tensor, Tensor]:
+        """Pseudo-labels whose class shares follow the prior, and by how much they miss it."""
+        options = self.options
+        marginals_K = (logits_UK / options.temperature).softmax(dim=1).mean(dim=0)
+        prior_K = order_prior(self.prior, marginals_K, self.num_seen)
+        targets_UK = sinkhorn(logits_UK, prior_K, options.epsilon, options.iterations)
+        return targets_UK, marginal_error(targets_UK, prior_K)
+
+    def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
+        """Line 12: the temperatures of the unlabelled samples follow their uncertainty."""
+        if self.options.uncertainty:
+            views = batches.views("uncertainty", step)
+            uncertainty_U = measure_uncertainty(average, batches.data.unlabelled, views, self.options.uncertainty_views)
+            self.temperature_U.copy_(temperatures(uncertainty_U, self.options.temperature))
+
+
+def harden_novel(targets_BK: Tensor, num_seen: int, threshold: float) -> tuple[Tensor, Tensor]:
+    """Mixed pseudo-labels: a row that gives a novel class at least the threshold becomes that class.
+
+    The other rows stay soft. Also says which rows were hardened.
+
+    >>> harden_novel(torch.tensor([[0.1, 0.7, 0.2], [0.7, 0.2, 0.1]]), num_seen=1, threshold=0.5)
+    (tensor([[0.0000, 1.0000, 0.0000],
+            [0.7000, 0.2000, 0.1000]]), tensor([ True, False]))
+    """
+    num_classes = targets_BK.shape[1]
+    if num_classes == num_seen:
+        return targets_BK, torch.zeros(len(targets_BK), dtype=torch.bool, device=targets_BK.device)
+    share_B, novel_B = targets_BK[:, num_seen:].max(dim=1)
+    hard_B = share_B >= threshold
+    one_hot_BK = F.one_hot(num_seen + novel_B, num_classes).to(targets_BK.dtype)
+    return torch.where(hard_B[:, None], one_hot_BK, targets_BK), hard_B

@@ -1,0 +1,182 @@
+"""Residual networks with the stems of the paper, and the cosine classifier on top.
+
+Shapes: B samples, D features, K classes (seen first, then novel).
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut."""
+
+    expansion = 1
+
+    def __init__(self, channels_in: int, width: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, width, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.shortcut = _shortcut(channels_in, width * self.expansion, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norm1(self.conv1(x)))
+        y = self.norm2(self.conv2(y))
+        return F.relu(y + self.shortcut(x))
+
+
+class Bottleneck(nn.Module):
+    """A 3x3 convolution between two 1x1 ones, and a shortcut."""
+
+    expansion = 4
+
+    def __init__(self, channels_in: int, width: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, width, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, width * self.expansion, 1, bias=False)
+        self.norm3 = nn.BatchNorm2d(width * self.expansion)
+        self.shortcut = _shortcut(channels_in, width * self.expansion, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norm1(self.conv1(x)))
+        y = F.relu(self.norm2(self.conv2(y)))
+        y = self.norm3(self.conv3(y))
+        return F.relu(y + self.shortcut(x))
+
+
+def _shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Module:
+    if stride == 1 and channels_in == channels_out:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), nn.BatchNorm2d(channels_out))
+
+
+def cifar_stem(channels_in: int, width: int) -> nn.Sequential:
+    """For 32 px and less: a 3x3 convolution that keeps the size."""
+    conv = nn.Conv2d(channels_in, width, 3, 1, 1, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(width), nn.ReLU(inplace=True))
+
+
+def tiny_stem(channels_in: int, width: int) -> nn.Sequential:
+    """For 64 px: the same, and the max-pooling of the standard stem."""
+    return nn.Sequential(*cifar_stem(channels_in, width), nn.MaxPool2d(3, 2, 1))
+
+
+def standard_stem(channels_in: int, width: int) -> nn.Sequential:
+    """For 224 px: a 7x7 convolution with stride 2, then max-pooling."""
+    conv = nn.Conv2d(channels_in, width, 7, 2, 3, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+
+
+class ResNet(nn.Module):
+    """A stem, stages of residual blocks (each after the first halves the size), and average pooling."""
+
+    def __init__(
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        depths: Sequence[int],
+        widths: Sequence[int],
+        stem: Callable[[int, int], nn.Module],
+        channels_in: int,
+    ):
+        super().__init__()
+        self.stem = stem(channels_in, widths[0])
+        blocks, channels = [], widths[0]
+        for stage, (depth, width) in enumerate(zip(depths, widths, strict=True)):
+            for position in range(depth):
+                stride = 2 if stage > 0 and position == 0 else 1
+                blocks.append(block(channels, width, stride))
+                channels = width * block.expansion
+        self.blocks = nn.Sequential(*blocks)
+        self.num_features = channels
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.blocks(self.stem(images)).mean(dim=(2, 3))
+
+
+def _resnet18(stem: Callable[[int, int], nn.Module]) -> Callable[[int], ResNet]:
+    return lambda channels_in: ResNet(BasicBlock, (2, 2, 2, 2), (64, 128, 256, 512), stem, channels_in)
+
+
+def _resnet50(stem: Callable[[int, int], nn.Module]) -> Callable[[int], ResNet]:
+    return lambda channels_in: ResNet(Bottleneck, (3, 4, 6, 3), (64, 128, 256, 512), stem, channels_in)
+
+
+BODIES: dict[str, Callable[[int], ResNet]] = {
+    "resnet18-cifar": _resnet18(cifar_stem),
+    "resnet18-tiny": _resnet18(tiny_stem),
+    "resnet18": _resnet18(standard_stem),
+    "resnet50-cifar": _resnet50(cifar_stem),
+    "resnet50-tiny": _resnet50(tiny_stem),
+    "resnet50": _resnet50(standard_stem),
+    "small": lambda channels_in: ResNet(BasicBlock, (1, 1), (32, 64), cifar_stem, channels_in),
+}
+
+
+class CosineHead(nn.Module):
+    """Logits that are cosines between a sample's features and a unit vector for each class.
+
+    Always float32: the pseudo-labels divide these logits by 0.05, which half precision does not survive.
+    """
+
+    def __init__(self, num_features: int, num_classes: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_classes, num_features))
+
+    def forward(self, features_BD: Tensor) -> Tensor:
+        with torch.autocast(features_BD.device.type, enabled=False):
+            return F.linear(F.normalize(features_BD.float()), F.normalize(self.weight))
+
+    @torch.no_grad()
+    def normalise(self) -> None:
+        """Put the weights back on the unit sphere, where the learning rate keeps its meaning."""
+        self.weight.copy_(F.normalize(self.weight))
+
+
+class Network(nn.Module):
+    """Images with pixels in [0, 1] in, cosine logits out; normalisation is inside, so a checkpoint is complete."""
+
+    def __init__(self, body: ResNet, num_classes: int, mean_C: Tensor, std_C: Tensor):
+        super().__init__()
+        self.register_buffer("mean", mean_C[:, None, None])
+        self.register_buffer("std", std_C[:, None, None])
+        self.body = body
+        self.head = CosineHead(body.num_features, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        images = (images - self.mean) / self.std
+        if images.is_cuda:  # half the bytes and twice the arithmetic; on some CPUs bfloat16 kills the process
+            with torch.autocast("cuda", torch.bfloat16):
+                return self.head(self.body(images.contiguous(memory_format=torch.channels_last)))
+        return self.head(self.body(images))
+
+
+def build_network(name: str, num_classes: int, images: Tensor, source: torch.Generator) -> Network:
+    """A network for uint8 images like these, with weights drawn from the given generator."""
+    mean_C, std_C = channel_statistics(images)
+    network = Network(BODIES[name](len(mean_C)), num_classes, mean_C, std_C)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=source)
+        elif isinstance(module, CosineHead):
+            nn.init.normal_(module.weight, generator=source)
+            module.normalise()
+    return network
+
+
+def channel_statistics(images_NCHW: Tensor, chunk: int = 4096) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each channel over all pixels of uint8 images, scaled to [0, 1]."""
+    sums = squares = torch.zeros(images_NCHW.shape[1], dtype=torch.float64)
+    for part in images_NCHW.split(chunk):
+        part = part.double() / 255
+        sums, squares = sums + part.sum(dim=(0, 2, 3)).cpu(), squares + part.square().sum(dim=(0, 2, 3)).cpu()
+    count = images_NCHW[:, 0].numel()
+    mean = sums / count
+    std = (squares / count - mean.square()).clamp(min=1e-6).sqrt()
+    return mean.float(), std.float()

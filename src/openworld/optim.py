@@ -1,0 +1,112 @@
+"""From a loss to new weights: the schedule, the guarded update, and the averaged model."""
+
+import copy
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from openworld.config import Training
+from openworld.nets import Network
+
+
+def learning_rate(step: int, training: Training) -> float:
+    """Linear warm-up to the base rate, then a cosine to zero at the end of the run."""
+    warmup_steps = training.warmup * training.steps
+    if step < warmup_steps:
+        return training.lr * (step + 1) / math.ceil(warmup_steps)
+    progress = (step - warmup_steps) / (training.steps - warmup_steps)
+    return training.lr * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def averaging_decay(training: Training) -> float:
+    """The decay of the averaged weights, from a horizon over which an average still is a network.
+
+    SGD with momentum m turns the weights over in about (1 - m) / (lr x weight decay) steps. An average
+    over more than a twentieth of that mixes networks that have little in common and is none itself
+    (docs/log.md), and one over more than a twentieth of the run lags behind the schedule.
+    """
+    turnover = (1 - training.momentum) / max(training.lr * training.weight_decay, 1e-12)
+    horizon = max(min(turnover, training.steps) / 20, 1.0)
+    return 1 - 1 / horizon
+
+
+class Optimiser:
+    """SGD that refuses a step which is not finite, without asking the device about it at every step."""
+
+    def __init__(self, network: Network, training: Training):
+        self.network, self.training = network, training
+        self.names = [name for name, _ in network.named_parameters()]
+        self.sgd = torch.optim.SGD(
+            network.parameters(),
+            lr=training.lr,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+            fused=True,  # the fused kernel takes `found_inf`, a flag on the device that voids the update
+        )
+        device = next(network.parameters()).device
+        self.failed = torch.zeros((), device=device)
+        self.failed_step = torch.zeros((), dtype=torch.int64, device=device)
+
+    def update(self, loss: Tensor, step: int) -> Tensor:
+        """One step; returns the gradient's norm. From the first loss or gradient that is not finite, none counts."""
+        self.sgd.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.network.parameters()])
+        bad = ~(loss.detach().isfinite() & norm.isfinite())
+        self.failed_step = torch.where((self.failed == 0) & bad, step, self.failed_step)
+        self.failed = torch.maximum(self.failed, bad.float())
+        for group in self.sgd.param_groups:
+            group["lr"] = learning_rate(step, self.training)
+        self.sgd.found_inf = self.failed
+        self.sgd.step()
+        self.network.head.normalise()
+        return norm
+
+    def failure(self) -> int | None:
+        """The step that was refused, if one was. Waits for the device."""
+        return int(self.failed_step) if self.failed else None
+
+    def state(self) -> dict[str, Tensor]:
+        """The momentum of each parameter by its name."""
+        parameters = zip(self.names, self.network.parameters(), strict=True)
+        return {
+            name: self.sgd.state[p]["momentum_buffer"]
+            for name, p in parameters
+            if "momentum_buffer" in self.sgd.state[p]
+        }
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        for name, parameter in zip(self.names, self.network.parameters(), strict=True):
+            if name in state:
+                self.sgd.state[parameter]["momentum_buffer"] = state[name].to(parameter.device).clone()
+
+
+class Average:
+    """The averaged model: a running mean of the weights, for evaluation and for the uncertainty.
+
+    Only weights are averaged. Means of BatchNorm statistics are not the statistics of the mean network, so
+    they are measured afresh (`recalibrate`) whenever the averaged model is to be used.
+    """
+
+    def __init__(self, network: Network, training: Training):
+        self.network = copy.deepcopy(network).eval().requires_grad_(False)
+        self.decay = averaging_decay(training)
+
+    @torch.no_grad()
+    def update(self, network: Network, step: int) -> None:
+        decay = min(self.decay, (1 + step) / (10 + step))  # young weights soon are no use
+        torch._foreach_lerp_(list(self.network.parameters()), list(network.parameters()), 1 - decay)
+
+    @torch.no_grad()
+    def recalibrate(self, batches: Iterable[Tensor]) -> None:
+        """Measure the BatchNorm statistics of the averaged weights on some batches of images."""
+        norms = [module for module in self.network.modules() if isinstance(module, nn.BatchNorm2d)]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the plain mean over the batches
+        self.network.train()
+        for images in batches:
+            self.network(images)
+        self.network.eval()

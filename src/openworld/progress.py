@@ -1,0 +1,69 @@
+"""What a person sees while a run goes on: a bar on a terminal, now and then a plain line elsewhere."""
+
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+SECONDS_BETWEEN_LINES = 5.0
+SECONDS_BETWEEN_REFRESHES = 0.25
+
+
+class ProgressDisplay:
+    """Shows steps, loss, accuracy and speed on standard error; silent when quiet."""
+
+    def __init__(self, total: int, images_per_step: int, quiet: bool):
+        self.total, self.images_per_step, self.quiet = total, images_per_step, quiet
+        self.begin(0)
+        self.accuracy = ""
+        self.bar: Progress | None = None
+        if not quiet and sys.stderr.isatty():
+            self.bar = Progress(
+                TextColumn("step {task.completed}/{task.total}"),
+                BarColumn(),
+                TextColumn("{task.fields[status]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self.task = self.bar.add_task("train", total=total, status="")
+
+    def begin(self, step: int) -> None:
+        """Count speed and time left from this step and moment on."""
+        self.start = step
+        self.began = self.next_due = time.monotonic()
+
+    def __enter__(self) -> "ProgressDisplay":
+        if self.bar:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to show something; what is shown has to be fetched from the device."""
+        return not self.quiet and time.monotonic() >= self.next_due
+
+    def show(self, step: int, loss: float) -> None:
+        now = time.monotonic()
+        done, elapsed = step - self.start, max(now - self.began, 1e-9)
+        status = f"loss {loss:.3f}  {self.accuracy}{done * self.images_per_step / elapsed:,.0f} images/s"
+        if self.bar:
+            self.bar.update(self.task, completed=step, status=status)
+            self.next_due = now + SECONDS_BETWEEN_REFRESHES
+        elif not self.quiet:
+            left = (self.total - step) * elapsed / max(done, 1)
+            print(f"step {step}/{self.total}  {status}  {left:,.0f} s left", file=sys.stderr, flush=True)
+            self.next_due = now + SECONDS_BETWEEN_LINES
+
+    def set_accuracy(self, scores: dict[str, float | None]) -> None:
+        """Remember the latest accuracies, to be shown from now on."""
+        known = [f"{name} {scores[name]:.1f}" for name in ("seen", "novel", "all") if scores[name] is not None]
+        self.accuracy = " ".join(known) + "  " if known else ""
+
+    def warn(self, message: str) -> None:
+        console = self.bar.console if self.bar else Console(stderr=True, soft_wrap=True)
+        console.print(f"warning: {message}", markup=False, highlight=False)

@@ -1,0 +1,151 @@
+"""The run folder: the interface between training and whatever reads its results."""
+
+import csv
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from openworld import __version__, checkpoint
+from openworld.checkpoint import Checkpoint, DamagedCheckpoint
+from openworld.config import Config, read_toml, replace, write_toml
+from openworld.errors import UserError
+
+
+class RunFolder:
+    """Reads and writes the files of one run; what is replaced is replaced whole."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, config: Config) -> "RunFolder":
+        """A new run in a folder that is empty or not there."""
+        run = cls(path)
+        if run.exists:
+            raise UserError(f"{path} holds a run already: add --resume to continue it, or choose another --out")
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UserError(f"{path} exists and is not a run: choose another --out")
+        path.mkdir(parents=True, exist_ok=True)
+        run.write("config.toml", write_toml(config))
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        run = cls(path)
+        if not run.exists:
+            raise UserError(f"{path} is not a run: it has no config.toml")
+        return run
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "config.toml").is_file()
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def config(self) -> Config:
+        return replace(Config(), read_toml(self.path / "config.toml"))
+
+    def read(self, name: str) -> str | None:
+        try:
+            return (self.path / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, text: str) -> None:
+        aside = self.path / f"{name}.tmp"
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(self.path / name)
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        self.write(name, json.dumps(content, indent=1) + "\n")
+
+    def summary(self) -> dict[str, Any] | None:
+        """The result of a finished run."""
+        text = self.read("summary.json")
+        return json.loads(text) if text else None
+
+    def newest_checkpoint(self, warn) -> Checkpoint | None:
+        """The newest checkpoint that is sound; damaged ones are named, left alone and passed over."""
+        for path in checkpoint.newest_first(self.checkpoints):
+            try:
+                return checkpoint.load(path)
+            except DamagedCheckpoint as error:
+                warn(f"{error}; trying the one before")
+        return None
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl; a last line cut short by a crash is passed over."""
+        lines = []
+        for line in (self.read("metrics.jsonl") or "").splitlines():
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                break
+        return lines
+
+    def rewind_metrics(self, step: int) -> None:
+        """Forget the lines after a step: the run goes on from there."""
+        kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
+        self.write("metrics.jsonl", "".join(kept))
+
+    def add_metrics(self, line: dict[str, Any]) -> None:
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def write_csv(self, name: str, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
+        aside = self.path / f"{name}.tmp"
+        with aside.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(header)
+            writer.writerows(rows)
+        aside.replace(self.path / name)
+
+
+class Meter:
+    """Means of scalars over the steps of an epoch. The sums stay on the device; only `means` waits for it."""
+
+    def __init__(self):
+        self.sums: dict[str, Tensor] = {}
+        self.count = 0
+
+    def add(self, logs: dict[str, Tensor]) -> None:
+        for name, value in logs.items():
+            self.sums[name] = self.sums[name] + value.detach() if name in self.sums else value.detach().clone()
+        self.count += 1
+
+    def means(self) -> dict[str, float]:
+        return {name: float(value) / self.count for name, value in self.sums.items()}
+
+    def state(self) -> dict[str, Any]:
+        return {"sums": {name: float(value) for name, value in self.sums.items()}, "count": self.count}
+
+    def load(self, state: dict[str, Any], device: torch.device) -> None:
+        self.sums = {name: torch.tensor(value, device=device) for name, value in state["sums"].items()}
+        self.count = state["count"]
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """What a run was made with."""
+    return {
+        "command": ["openworld", *sys.argv[1:]],
+        "openworld": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "device": describe(device),
+        "cpu_threads": torch.get_num_threads(),
+        "cpu_count": os.cpu_count(),
+    }
+
+
+def describe(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

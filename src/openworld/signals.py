@@ -1,0 +1,32 @@
+"""Stopping politely: a signal ends the run at the next step, with a checkpoint; a second one at once."""
+
+import os
+import signal
+
+
+class Interrupted(Exception):
+    """A signal asked the run to stop, and it has saved its state."""
+
+    def __init__(self, signum: int, message: str):
+        super().__init__(message)
+        self.exit_code = 128 + signum
+
+
+class StopSignals:
+    """Within this context SIGINT and SIGTERM are remembered instead of acted on."""
+
+    def __init__(self):
+        self.received: int | None = None
+
+    def __enter__(self) -> "StopSignals":
+        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        if self.received is not None:
+            os._exit(128 + number)
+        self.received = number

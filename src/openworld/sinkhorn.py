@@ -1,0 +1,52 @@
+"""Class-distribution-aware assignment: pseudo-labels whose class shares follow a prior.
+
+Shapes: B samples, K classes (seen first, then novel).
+"""
+
+from torch import Tensor
+
+
+def sinkhorn(logits_BK: Tensor, prior_K: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
+    """Assign samples to classes so that class k gets a share prior[k] of them.
+
+    Solves, approximately after few iterations and exactly in the limit,
+
+        max_A  <A, logits> + epsilon H(A)    with rows of A summing to 1 / B and column k to prior[k]
+
+    and returns B * A, whose rows are probability distributions. Works on the dual potentials in the log
+    domain and in float32, so that large logits and a small epsilon cannot overflow; a class with prior
+    zero receives nothing.
+
+    >>> sinkhorn(torch.zeros(4, 2), torch.tensor([0.75, 0.25]))[0]
+    tensor([0.7500, 0.2500])
+    """
+    scores_BK = logits_BK.float() / epsilon
+    scores_BK = scores_BK - scores_BK.amax(dim=1, keepdim=True)  # a shift of a row changes nothing but the rounding
+    log_prior_K = prior_K.float().log()
+    log_rows_B1 = scores_BK.new_zeros(len(scores_BK), 1)
+    log_columns_K = log_prior_K
+    for _ in range(iterations):
+        log_columns_K = log_prior_K - (scores_BK + log_rows_B1).logsumexp(dim=0)
+        log_rows_B1 = -(scores_BK + log_columns_K).logsumexp(dim=1, keepdim=True)
+    return (scores_BK + log_columns_K).softmax(dim=1)
+
+
+def marginal_error(targets_BK: Tensor, prior_K: Tensor) -> Tensor:
+    """How far the class shares of an assignment are from the prior: their total variation, 0 to 1."""
+    return 0.5 * (targets_BK.mean(dim=0) - prior_K).abs().sum()
+
+
+def order_prior(prior_K: Tensor, marginals_K: Tensor, num_seen: int) -> Tensor:
+    """Give the novel classes' shares to the novel outputs in the order of the outputs' own marginals.
+
+    Which output will stand for which novel class is not known beforehand (the permutation of the paper's
+    Section 3.1): the largest novel share goes to the novel output that is predicted most. Seen classes
+    keep their place.
+
+    >>> order_prior(torch.tensor([0.5, 0.1, 0.4]), torch.tensor([0.2, 0.6, 0.2]), num_seen=1)
+    tensor([0.5000, 0.4000, 0.1000])
+    """
+    ordered_K = prior_K.clone()
+    places = marginals_K[num_seen:].argsort(descending=True, stable=True)
+    ordered_K[num_seen + places] = prior_K[num_seen:].sort(descending=True).values
+    return ordered_K

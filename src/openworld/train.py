@@ -1,0 +1,190 @@
+"""The training loop: from a configuration and a run folder to a summary."""
+
+import time
+from typing import Any
+
+import torch
+
+from openworld import checkpoint
+from openworld.config import Config
+from openworld.data.batches import Batches
+from openworld.data.problem import OpenWorld, TrainingSet, pose
+from openworld.errors import UserError
+from openworld.evaluate import evaluate_part, progress_scores, write_predictions
+from openworld.methods import METHODS
+from openworld.nets import build_network
+from openworld.optim import Average, Optimiser, learning_rate
+from openworld.progress import ProgressDisplay
+from openworld.record import Meter, RunFolder, describe, environment
+from openworld.rng import generator
+from openworld.signals import Interrupted, StopSignals
+
+STEPS_BETWEEN_CHECKS = 50
+"""On a GPU, asking whether all is finite waits for the device, so it is asked now and then."""
+RECALIBRATION_BATCHES = 8
+
+
+class Learner:
+    """All that changes while training: the network, its average, the optimiser, the method's state, the means."""
+
+    def __init__(self, config: Config, data: TrainingSet):
+        source = generator(config.seed, "weights")
+        network = build_network(config.training.network, data.num_classes, data.unlabelled, source)
+        self.network = network.to(data.device)
+        self.average = Average(self.network, config.training)
+        self.optimiser = Optimiser(self.network, config.training)
+        self.method = METHODS[config.method](config, data)
+        self.meter = Meter()
+        self.step = 0
+
+    def learn(self, batches: Batches) -> None:
+        """One step."""
+        result = self.method.loss(self.network, batches.at(self.step))
+        gradient_norm = self.optimiser.update(result.loss, self.step)
+        self.average.update(self.network, self.step)
+        self.meter.add({"loss": result.loss, "gradient_norm": gradient_norm, **result.logs})
+        self.step += 1
+
+    def end_epoch(self, batches: Batches) -> None:
+        recent = range(max(self.step - RECALIBRATION_BATCHES, 0), self.step)
+        self.average.recalibrate(batches.at(step).views for step in recent)
+        self.method.end_epoch(self.average.network, batches, self.step)
+
+    def save(self, run: RunFolder) -> None:
+        parts = {
+            "model": self.network.state_dict(),
+            "average": self.average.network.state_dict(),
+            "optimizer": self.optimiser.state(),
+            "method": self.method.state_dict(),
+        }
+        checkpoint.save(run.checkpoints, self.step, parts, {"meter": self.meter.state()})
+
+    def restore(self, saved: checkpoint.Checkpoint) -> None:
+        self.network.load_state_dict(saved.tensors("model"))
+        self.average.network.load_state_dict(saved.tensors("average"))
+        self.optimiser.load(saved.tensors("optimizer"))
+        self.method.load_state_dict(saved.tensors("method"))
+        self.meter.load(saved.state["meter"], next(self.network.parameters()).device)
+        self.step = saved.step
+
+
+def train(config: Config, run: RunFolder, device: torch.device, quiet: bool = False) -> dict[str, Any]:
+    """Train until the configuration's last step, from the newest sound checkpoint if there is one."""
+    torch.backends.cudnn.benchmark = True
+    world = pose(config, device, run.read("split.json"))
+    run.write("split.json", world.split.to_json(world.fingerprint))
+    run.write_json("environment.json", environment(device))
+
+    training = config.training
+    learner = Learner(config, world.training)
+    batches = Batches(world.training, training, config.seed, learner.method.num_views)
+    display = ProgressDisplay(training.steps, batches.rows, quiet)
+    warn_of_weak_spots(world, display)
+    clock = start_or_resume(learner, run, display)
+
+    with StopSignals() as stop, display:
+        while learner.step < training.steps:
+            learner.learn(batches)
+            at_end_of_epoch = learner.step % training.epoch_steps == 0 or learner.step == training.steps
+            if device.type == "cpu" or at_end_of_epoch or learner.step % STEPS_BETWEEN_CHECKS == 0:
+                refuse_failure(learner, run)
+            if display.due:
+                display.show(learner.step, learner.meter.means()["loss"])
+            if at_end_of_epoch:
+                learner.end_epoch(batches)
+                display.set_accuracy(record_epoch(learner, world, config, run, clock))
+            if at_end_of_epoch or stop.received:
+                learner.save(run)
+            if stop.received and learner.step < training.steps:
+                raise Interrupted(stop.received, f"stopped at step {learner.step}; --resume --out {run.path} goes on")
+
+    write_predictions(run, learner.average.network, world, batches, config)
+    return summarise(learner, world, config, run, clock)
+
+
+class Clock:
+    """Seconds of training, those before a resumption included."""
+
+    def __init__(self, before: float):
+        self.started = time.monotonic() - before
+
+    def seconds(self) -> float:
+        return round(time.monotonic() - self.started, 2)
+
+
+def start_or_resume(learner: Learner, run: RunFolder, display: ProgressDisplay) -> Clock:
+    saved = run.newest_checkpoint(display.warn)
+    if saved is None:
+        learner.save(run)  # shows at once whether there is room and permission
+    else:
+        learner.restore(saved)
+    run.rewind_metrics(learner.step)
+    lines = run.metrics()
+    display.begin(learner.step)
+    return Clock(before=lines[-1]["seconds"] if lines else 0.0)
+
+
+def warn_of_weak_spots(world: OpenWorld, display: ProgressDisplay) -> None:
+    counts = torch.bincount(world.training.labels, minlength=world.training.num_seen).tolist()
+    single = [name for name, count in zip(world.class_names, counts, strict=False) if count == 1]
+    if single:
+        display.warn(f"only one labelled image for class {', '.join(single)}: expect it to be learnt badly")
+
+
+def refuse_failure(learner: Learner, run: RunFolder) -> None:
+    step = learner.optimiser.failure()
+    if step is not None:
+        last_good = next(checkpoint.newest_first(run.checkpoints))
+        raise UserError(
+            f"the loss or its gradient is not finite at step {step}: that update was refused; "
+            f"the last good checkpoint is {last_good}; a lower --lr may help"
+        )
+
+
+def record_epoch(
+    learner: Learner, world: OpenWorld, config: Config, run: RunFolder, clock: Clock
+) -> dict[str, float | None]:
+    """A line of metrics: means over the epoch, and student and averaged model side by side on the test part."""
+    truth, num_seen = world.truths["test"], world.training.num_seen
+    scores = progress_scores(learner.average.network, truth, num_seen)
+    run.add_metrics(
+        {
+            "step": learner.step,
+            "seconds": clock.seconds(),
+            "lr": learning_rate(learner.step - 1, config.training),
+            **learner.meter.means(),
+            "average": scores,
+            "student": progress_scores(learner.network, truth, num_seen),
+        }
+    )
+    learner.meter = Meter()
+    return scores
+
+
+def summarise(learner: Learner, world: OpenWorld, config: Config, run: RunFolder, clock: Clock) -> dict[str, Any]:
+    """The result of the run's last step, under the strict protocol; the other protocols beside it."""
+    problem, switches = config.problem, ("uncertainty", "mixed_labels", "cross_labels", "mixup")
+    scores = evaluate_part(learner.average.network, world, "test")
+    summary = {
+        **scores["protocols"]["trssl"],
+        "nmi": scores["nmi"],
+        "ari": scores["ari"],
+        "protocol": "trssl",
+        "protocols": scores["protocols"],
+        "num_classes": world.training.num_classes,
+        "num_seen": world.training.num_seen,
+        "steps": learner.step,
+        "seconds": clock.seconds(),
+        "seed": config.seed,
+        "dataset": config.data,
+        "labelled": problem.labelled,
+        "novel_share": problem.novel,
+        "imbalance": problem.imbalance,
+        "prior": problem.prior,
+        "method": config.method,
+        "recipe": config.recipe,
+        "switches": [name for name in switches if not getattr(config.trssl, name)],
+        "device": describe(world.training.device),
+    }
+    run.write_json("summary.json", summary)
+    return summary

@@ -1,0 +1,45 @@
+"""How much a prediction changes over augmented views, and the temperature that follows from it.
+
+Shapes: V views, B samples, K classes.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+
+@torch.no_grad()
+def measure_uncertainty(
+    network: nn.Module,
+    images_N: Tensor,
+    random_view: Callable[..., Tensor],
+    num_views: int,
+    temperature: float = 1.0,
+    chunk: int = 2048,
+) -> Tensor:
+    """The uncertainty of every image of a set; `random_view(images, *counters)` makes one view of each."""
+    parts = []
+    for number, images_B in enumerate(images_N.split(chunk)):
+        logits = [network(random_view(images_B, number, view)) for view in range(num_views)]
+        parts.append(view_uncertainty(torch.stack(logits) / temperature))
+    return torch.cat(parts)
+
+
+def view_uncertainty(logits_VBK: Tensor) -> Tensor:
+    """The deviation, over views, of the probability of each sample's mean-favourite class.
+
+    Eq. 6 of the paper writes the variance of the probability vector; its authors' code takes the standard
+    deviation for the one class that counts, and so do we. On plain cosines the probabilities are flat and
+    the deviations small, which is why `temperatures` scales them by their maximum.
+    """
+    probabilities_VBK = logits_VBK.softmax(dim=2)
+    favourite_B = probabilities_VBK.mean(dim=0).argmax(dim=1)
+    chosen_VB = probabilities_VBK.gather(2, favourite_B.expand(len(logits_VBK), -1)[..., None])[..., 0]
+    return chosen_VB.std(dim=0)
+
+
+def temperatures(uncertainty_N: Tensor, floor: float) -> Tensor:
+    """Uncertainties of a whole set, scaled so that the largest is 1 and clipped to [floor, 1]."""
+    largest = uncertainty_N.max().clamp(min=1e-12)
+    return (uncertainty_N / largest).clamp(floor, 1.0)
