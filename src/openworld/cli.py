@@ -101,36 +101,38 @@ def add_option(group, option: Option) -> None:
         group.add_argument(flag, type=kind, metavar=metavar, **settings)
 
 
-def resolve(parsed: argparse.Namespace) -> Config:
-    """Defaults < recipe < TOML file < flags."""
+def asked_for(parsed: argparse.Namespace) -> dict[str, Any]:
+    """The fields that the user set: in the file, and over it by flags."""
     from_file = read_toml(parsed.config) if parsed.config else {}
-    asked = {**from_file, **given_flags(parsed)}
+    from_flags = {option.name: getattr(parsed, option.name) for option in options() if hasattr(parsed, option.name)}
+    return {**from_file, **from_flags}
+
+
+def resolve(asked: dict[str, Any]) -> Config:
+    """Defaults < recipe < what was asked for."""
     name = recipe_for(asked.get("recipe", "auto"), asked.get("data", "digits"))
     return replace(RECIPES[name](), {**asked, "recipe": name})
-
-
-def given_flags(parsed: argparse.Namespace) -> dict[str, Any]:
-    return {option.name: getattr(parsed, option.name) for option in options() if hasattr(parsed, option.name)}
 
 
 def run_train(parsed: argparse.Namespace) -> int:
     if parsed.resume and not parsed.out:
         raise UserError("--resume needs --out: which run is to be continued?")
-    resuming = parsed.resume and (parsed.out / "config.toml").is_file()
-    config = None if resuming else resolve(parsed)
+    asked = asked_for(parsed)
+    config = resolve(asked)
 
     from openworld.devices import pick_device
     from openworld.record import RunFolder
     from openworld.signals import Interrupted
     from openworld.train import train
 
-    if resuming:
-        run = RunFolder.open(parsed.out)
-        config = run.config()
-        refuse_changes(config, {**(read_toml(parsed.config) if parsed.config else {}), **given_flags(parsed)})
     device = pick_device(parsed.device)
-    if not resuming:
-        run = RunFolder.create(parsed.out or new_folder(config), config)
+    path = parsed.out or new_folder(config)
+    if parsed.resume and RunFolder(path).exists:
+        run = RunFolder(path)
+        config = run.config()
+        refuse_changes(config, asked)
+    else:
+        run = RunFolder.new(path)
     try:
         summary = run.summary() or train(config, run, device, parsed.quiet)
     except Interrupted as stopped:

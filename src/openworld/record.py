@@ -25,15 +25,13 @@ class RunFolder:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path, config: Config) -> "RunFolder":
-        """A new run in a folder that is empty or not there."""
+    def new(cls, path: Path) -> "RunFolder":
+        """A run to be, in a folder that is empty or not there; nothing is written before training can begin."""
         run = cls(path)
         if run.exists:
             raise UserError(f"{path} holds a run already: add --resume to continue it, or choose another --out")
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UserError(f"{path} exists and is not a run: choose another --out")
-        path.mkdir(parents=True, exist_ok=True)
-        run.write("config.toml", write_toml(config))
         return run
 
     @classmethod
@@ -59,6 +57,13 @@ class RunFolder:
             return (self.path / name).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
+
+    def begin(self, config: Config, split: str, device: torch.device) -> None:
+        """What the run is, before its first step."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.write("split.json", split)
+        self.write_json("environment.json", environment(device))
+        self.write("config.toml", write_toml(config))  # last: it makes the folder a run
 
     def write(self, name: str, text: str) -> None:
         aside = self.path / f"{name}.tmp"

@@ -21,9 +21,10 @@ def sinkhorn(logits_BK: Tensor, prior_K: Tensor, epsilon: float = 0.05, iteratio
     tensor([0.7500, 0.2500])
     """
     scores_BK = logits_BK.float() / epsilon
-    scores_BK = scores_BK - scores_BK.amax(dim=1, keepdim=True)  # a shift of a row changes nothing but the rounding
     log_prior_K = prior_K.float().log()
-    log_rows_B1 = scores_BK.new_zeros(len(scores_BK), 1)
+    # Rows are shifted to a maximum of zero, for the sake of precision; the first potentials undo the shift.
+    log_rows_B1 = scores_BK.amax(dim=1, keepdim=True)
+    scores_BK = scores_BK - log_rows_B1
     log_columns_K = log_prior_K
     for _ in range(iterations):
         log_columns_K = log_prior_K - (scores_BK + log_rows_B1).logsumexp(dim=0)

@@ -9,13 +9,14 @@ from openworld import checkpoint
 from openworld.config import Config
 from openworld.data.batches import Batches
 from openworld.data.problem import OpenWorld, TrainingSet, pose
+from openworld.devices import place
 from openworld.errors import UserError
 from openworld.evaluate import evaluate_part, progress_scores, write_predictions
 from openworld.methods import METHODS
 from openworld.nets import build_network
 from openworld.optim import Average, Optimiser, learning_rate
 from openworld.progress import ProgressDisplay
-from openworld.record import Meter, RunFolder, describe, environment
+from openworld.record import Meter, RunFolder, describe
 from openworld.rng import generator
 from openworld.signals import Interrupted, StopSignals
 
@@ -30,7 +31,7 @@ class Learner:
     def __init__(self, config: Config, data: TrainingSet):
         source = generator(config.seed, "weights")
         network = build_network(config.training.network, data.num_classes, data.unlabelled, source)
-        self.network = network.to(data.device)
+        self.network = place(network, data.device)
         self.average = Average(self.network, config.training)
         self.optimiser = Optimiser(self.network, config.training)
         self.method = METHODS[config.method](config, data)
@@ -72,14 +73,12 @@ def train(config: Config, run: RunFolder, device: torch.device, quiet: bool = Fa
     """Train until the configuration's last step, from the newest sound checkpoint if there is one."""
     torch.backends.cudnn.benchmark = True
     world = pose(config, device, run.read("split.json"))
-    run.write("split.json", world.split.to_json(world.fingerprint))
-    run.write_json("environment.json", environment(device))
-
     training = config.training
     learner = Learner(config, world.training)
     batches = Batches(world.training, training, config.seed, learner.method.num_views)
     display = ProgressDisplay(training.steps, batches.rows, quiet)
     warn_of_weak_spots(world, display)
+    run.begin(config, world.split.to_json(world.fingerprint), device)
     clock = start_or_resume(learner, run, display)
 
     with StopSignals() as stop, display:

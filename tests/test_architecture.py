@@ -1,0 +1,84 @@
+"""The promises that the source itself must keep."""
+
+import ast
+from pathlib import Path
+
+import openworld
+
+SOURCE = Path(openworld.__file__).parent
+
+# From what depends on nothing to what depends on everything: a module may import only from rows above its own.
+LAYERS = [
+    {"__init__", "errors"},
+    {
+        "config",
+        "rng",
+        "signals",
+        "losses",
+        "sinkhorn",
+        "uncertainty",
+        "metrics",
+        "devices",
+        "data.image_ops",
+        "progress",
+    },
+    {"recipes", "mix", "nets", "checkpoint", "data.__init__", "data.images", "data.split", "data.augment"},
+    {"optim", "record", "data.problem"},
+    {"data.batches"},
+    {"methods.base"},
+    {"methods.trssl"},
+    {"methods.__init__", "evaluate"},
+    {"train"},
+    {"cli"},
+    {"__main__"},
+]
+
+
+def modules() -> dict[str, Path]:
+    return {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of this package that a file imports."""
+    known, found = modules(), set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "openworld":
+            parent = node.module.removeprefix("openworld").removeprefix(".")
+            for alias in node.names:
+                child = f"{parent}.{alias.name}".removeprefix(".")
+                found.add(
+                    child if child in known else parent if parent in known else f"{parent}.__init__".removeprefix(".")
+                )
+    return found
+
+
+def test_dependencies_point_one_way():
+    level = {name: number for number, names in enumerate(LAYERS) for name in names}
+    assert set(level) == set(modules()), "a new module needs its place in LAYERS"
+    wrong = [
+        f"{name} imports {other}"
+        for name, path in modules().items()
+        for other in imports(path)
+        if level[other] >= level[name]
+    ]
+    assert wrong == []
+
+
+def test_no_pickle_no_eval_no_global_randomness():
+    forbidden_names = {"pickle", "eval", "exec", "__import__"}
+    forbidden_attributes = {("torch", "load"), ("torch", "save"), ("torch", "hub"), ("torch", "manual_seed")}
+    found = []
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Name) and node.id in forbidden_names:
+                found.append(f"{name}: {node.id}")
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and any(a.name == "pickle" for a in node.names):
+                found.append(f"{name}: pickle")
+            owner = getattr(getattr(node, "value", None), "id", None)
+            if isinstance(node, ast.Attribute) and (owner, node.attr) in forbidden_attributes:
+                found.append(f"{name}: {owner}.{node.attr}")
+    assert found == []
+
+
+def test_no_file_grows_past_400_lines():
+    assert [name for name, path in modules().items() if len(path.read_text().splitlines()) > 400] == []

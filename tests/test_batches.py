@@ -1,0 +1,95 @@
+"""Batch k of a run is a function of the seed and of k alone."""
+
+import pytest
+import torch
+
+from openworld.config import Training
+from openworld.data import augment
+from openworld.data.batches import Batch, Batches
+from openworld.data.problem import TrainingSet
+from openworld.errors import UserError
+from openworld.rng import generator
+
+NUM_LABELLED, NUM_UNLABELLED = 7, 60
+
+
+def make_batches(seed: int = 0, batch_labelled: int = 4, batch_unlabelled: int = 12) -> Batches:
+    """Every labelled image has a label of its own, by which it is known again."""
+    source = generator(0, "images")
+    pixels = torch.randint(0, 256, (NUM_LABELLED + NUM_UNLABELLED, 1, 8, 8), generator=source, dtype=torch.uint8)
+    data = TrainingSet(
+        labelled=pixels[:NUM_LABELLED],
+        labels=torch.arange(NUM_LABELLED),
+        unlabelled=pixels[NUM_LABELLED:],
+        prior=torch.full((NUM_LABELLED,), 1 / NUM_LABELLED),
+        num_seen=NUM_LABELLED,
+    )
+    training = Training(augment="digits", batch_labelled=batch_labelled, batch_unlabelled=batch_unlabelled)
+    return Batches(data, training, seed, num_views=2)
+
+
+def equal(first: Batch, second: Batch) -> bool:
+    pairs = zip(vars(first).values(), vars(second).values(), strict=True)
+    return all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in pairs)
+
+
+def test_a_batch_depends_on_nothing_but_seed_and_step():
+    forwards = make_batches()
+    expected = [forwards.at(step) for step in range(12)]
+    shared = make_batches()
+    for step in (11, 3, 0, 7, 11, 1):
+        torch.manual_seed(step)
+        assert equal(shared.at(step), expected[step])
+        assert equal(make_batches().at(step), expected[step])
+
+
+def test_seeds_differ():
+    first, second = make_batches(seed=0).at(0), make_batches(seed=1).at(0)
+    assert not torch.equal(first.index, second.index)
+    assert not torch.equal(first.labels, second.labels)
+
+
+def test_views_of_the_same_images_differ_between_seeds_and_steps():
+    images = torch.full((1, 1, 8, 8), 255, dtype=torch.uint8)
+    views = [make_batches(seed).views("augment", step)(images) for seed, step in ((0, 0), (0, 1), (1, 0))]
+    assert not any(torch.equal(views[a], views[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
+
+
+@pytest.mark.parametrize("batch_unlabelled", [12, 13, 60])
+def test_every_pass_shows_every_unlabelled_image_once(batch_unlabelled):
+    batches = make_batches(batch_unlabelled=batch_unlabelled)
+    shown = torch.cat([batches.at(step).index for step in range(10)])
+    passes = shown[: len(shown) // NUM_UNLABELLED * NUM_UNLABELLED].view(-1, NUM_UNLABELLED)
+    assert (passes.sort(dim=1).values == torch.arange(NUM_UNLABELLED)).all()
+    assert not torch.equal(passes[0], passes[1])
+
+
+def test_a_labelled_batch_larger_than_the_labelled_set_shows_its_images_evenly():
+    batches = make_batches(batch_labelled=20)
+    shown = torch.zeros(NUM_LABELLED, dtype=torch.int64)
+    for step in range(10):
+        labels = batches.at(step).labels
+        assert len(labels) == 20
+        shown += labels.bincount(minlength=NUM_LABELLED)
+        assert shown.max() - shown.min() <= 1
+
+
+def test_a_batch_larger_than_its_set_is_refused():
+    with pytest.raises(UserError, match="--batch-unlabelled 61 is larger than the 60"):
+        make_batches(batch_unlabelled=61)
+    with pytest.raises(UserError, match="--batch-labelled 68 is larger than the whole set of 67"):
+        make_batches(batch_labelled=68)
+
+
+def test_the_two_views_of_a_sample_differ():
+    first, second = make_batches().at(0).views.chunk(2)
+    assert (first != second).flatten(1).any(dim=1).all()
+
+
+def test_rows_belong_to_their_labels_and_index(monkeypatch):
+    monkeypatch.setitem(augment.FAMILIES, "digits", lambda images, source: images)
+    batches = make_batches()
+    batch = batches.at(5)
+    assert torch.equal(batch.labelled, batches.data.labelled[batch.labels])
+    assert torch.equal(batch.views, batches.data.unlabelled[batch.index.repeat(2)])
+    assert len(batch.labelled) + len(batch.views) == batches.rows

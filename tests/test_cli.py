@@ -1,0 +1,191 @@
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from openworld.cli import asked_for, main, make_parser, resolve
+from openworld.record import RunFolder
+
+FROZEN_FLAGS = Path(__file__).parent / "flags.txt"
+TINY = ["--steps", "4", "--epoch-steps", "2", "--batch-labelled", "8", "--batch-unlabelled", "16"]
+TINY += ["--uncertainty-views", "2", "--device", "cpu", "--quiet"]
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return stopped.value.code
+
+
+def resolved(*arguments: str):
+    return resolve(asked_for(make_parser().parse_args(["train", *arguments])))
+
+
+@pytest.fixture
+def one_line(capsys):
+    """The single line on standard error that a mistake is answered with."""
+
+    def read() -> str:
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.count("\n") == 1, captured.err
+        return captured.err.strip()
+
+    return read
+
+
+def test_help_answers_without_torch_in_half_a_second():
+    code = "import sys; from openworld.cli import main\ntry: main(['--help'])\nfinally: print('torch' in sys.modules)"
+    fastest = float("inf")
+    for _ in range(3):  # other tests run beside this one
+        began = time.monotonic()
+        output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        fastest = min(fastest, time.monotonic() - began)
+    assert output.endswith("False\n")
+    assert "train" in output
+    assert "evaluate" in output
+    assert fastest < 0.5
+
+
+def test_flags_are_frozen():
+    """A new flag is a decision: write it into flags.txt."""
+    commands = make_parser()._subparsers._group_actions[0].choices
+    flags = [f"{name} {flag}" for name, parser in commands.items() for flag in parser._option_string_actions]
+    assert sorted(flags) == FROZEN_FLAGS.read_text().splitlines()
+
+
+def test_flags_win_over_the_file_which_wins_over_the_recipe(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text('recipe = "paper"\nseed = 5\n[trssl]\ntemperature = 0.3\nepsilon = 0.2\n')
+    config = resolved("cifar10", "--config", str(file), "--temperature", "0.4")
+    assert config.trssl.temperature == 0.4
+    assert config.trssl.epsilon == 0.2
+    assert config.seed == 5
+    assert config.training.network == "resnet18-cifar"
+    assert config.recipe == "paper"
+    assert resolved().training.network == "small"
+    assert resolved("--no-mixup").trssl.mixup is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["train", "--temprature", "0.2"], "unknown argument --temprature; did you mean --temperature?"),
+        (["train", "digist"], "digist: no such data set; did you mean digits?"),
+        (["train", "--steps", "many"], "argument --steps: invalid int value: 'many'"),
+        (["train", "--network", "vgg"], "argument --network: invalid choice: 'vgg'"),
+        (["train", "--recipe", "fats"], "--recipe fats: no such recipe"),
+        (["train", "--labelled", "0"], "--labelled is 0.0; it must be above 0"),
+        (["train", "--novel", "90"], "--novel 90 leaves 1 of 10 classes seen; at least 2 are needed"),
+        (["train", "--num-classes", "3"], "--num-classes 3 is fewer than the 5 seen classes"),
+        (["train", "--batch-unlabelled", "5000"], "--batch-unlabelled 5000 is larger than the"),
+        (["train", "--batch-labelled", "5000"], "--batch-labelled 5000 is larger than the whole set"),
+        (["train", "--prior", "nowhere.txt"], "--prior nowhere.txt: not known, uniform, or a file that exists"),
+        (["train", "--config", "nowhere.toml"], "nowhere.toml: there is no such configuration file"),
+        (["train", "--resume"], "--resume needs --out"),
+        (["train", "--device", "cuda"], "torch sees no GPU"),
+        (["train", "cifar10"], "batches.meta.txt is missing: get CIFAR's binary version"),
+        (["evaluate", "nowhere"], "nowhere is not a run: it has no config.toml"),
+        (["evaluate"], "the following arguments are required: RUN"),
+        (["trian"], "invalid choice: 'trian'"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_line_and_exit_code_2(arguments, answer, one_line, monkeypatch, tmp_path):
+    monkeypatch.setenv("OPENWORLD_DATA", str(tmp_path))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert run(*arguments) == 2
+    assert answer in one_line()
+
+
+def test_a_refused_run_leaves_no_folder_behind(one_line):
+    assert run("train", "--novel", "90", "--out", "here") == 2
+    one_line()
+    assert not Path("here").exists()
+
+
+def test_a_folder_that_is_not_a_run_is_left_alone(one_line):
+    Path("mine").mkdir()
+    Path("mine/thesis.txt").write_text("years of work")
+    assert run("train", *TINY, "--out", "mine") == 2
+    assert "mine exists and is not a run" in one_line()
+    assert [path.name for path in Path("mine").iterdir()] == ["thesis.txt"]
+
+
+def test_a_run_is_not_overwritten_but_resumed(one_line, capsys):
+    assert run("train", *TINY, "--out", "r", "--json") == 0
+    first = json.loads(capsys.readouterr().out)
+    assert run("train", *TINY, "--out", "r") == 2
+    assert "add --resume" in one_line()
+    assert run("train", "--resume", "--out", "r", "--seed", "1") == 2
+    assert "started with seed = 0, not 1" in one_line()
+    assert run("train", "--resume", "--out", "r", "--json", "--quiet") == 0
+    assert json.loads(capsys.readouterr().out) == first
+
+
+def test_train_prints_a_table_and_leaves_the_run_folder_of_the_design(capsys):
+    assert run("train", *TINY, "--out", "r") == 0
+    output = capsys.readouterr().out
+    assert "trssl" in output
+    assert output.rstrip().endswith("run folder: r")
+    names = {str(path.relative_to("r")) for path in Path("r").rglob("*") if path.is_file()}
+    checkpoint = {f"{n}.safetensors" for n in ("model", "average", "optimizer", "method")}
+    checkpoint |= {"state.json", "MANIFEST.json"}
+    assert {"config.toml", "split.json", "environment.json", "metrics.jsonl"} <= names
+    assert {"summary.json", "predictions.csv"} <= names
+    assert {f"checkpoints/step-00000004/{name}" for name in checkpoint} <= names
+
+    summary = RunFolder(Path("r")).summary()
+    wanted = "seen novel all nmi ari protocol num_classes num_seen steps seconds seed dataset labelled novel_share"
+    wanted += " imbalance prior method recipe switches device"
+    assert set(wanted.split()) <= set(summary)
+    assert (summary["num_classes"], summary["num_seen"], summary["steps"]) == (10, 5, 4)
+
+    rows = Path("r/predictions.csv").read_text().splitlines()
+    assert rows[0] == "index,split,prediction,confidence,uncertainty,runner_up"
+    split = json.loads(Path("r/split.json").read_text())
+    num_test = 1797 - len(split["labelled"]) - len(split["unlabelled"])
+    assert len(rows) == 1 + len(split["unlabelled"]) + num_test
+    assert sum(",test," in row for row in rows) == num_test
+
+
+def test_what_novel_accuracy_is_made_of_is_logged_for_student_and_average():
+    assert run("train", *TINY, "--out", "r") == 0
+    lines = RunFolder(Path("r")).metrics()
+    assert [line["step"] for line in lines] == [2, 4]
+    for line in lines:
+        assert {"loss", "lr", "hard_share", "temperature", "marginal_error", "gradient_norm", "seconds"} <= set(line)
+        for model in ("student", "average"):
+            assert set(line[model]) == {"seen", "novel", "all", "novel_as_seen", "novel_only"}
+
+
+def test_switches_that_are_off_are_in_the_summary():
+    assert run("train", *TINY, "--out", "r", "--no-mixup", "--no-cross-labels") == 0
+    assert RunFolder(Path("r")).summary()["switches"] == ["cross_labels", "mixup"]
+
+
+def test_evaluate_repeats_the_result_of_training(capsys):
+    assert run("train", *TINY, "--out", "r", "--json") == 0
+    trained = json.loads(capsys.readouterr().out)
+    assert run("evaluate", "r", "--json", "--device", "cpu") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["protocols"] == trained["protocols"]
+    assert again["nmi"] == trained["nmi"]
+    assert run("evaluate", "r", "--part", "unlabelled") == 0
+    assert "unlabelled part, step 4" in capsys.readouterr().out
+
+
+def test_a_class_with_one_labelled_image_is_trained_on_with_a_warning(capsys):
+    assert run("train", *TINY, "--labelled", "0.5", "--out", "r") == 0
+    assert "only one labelled image for class 0, 1, 2, 3, 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "extra", [["--novel", "0"], ["--num-classes", "13"], ["--imbalance", "5"], ["--labelled", "100"]]
+)
+def test_other_problems_run(extra):
+    assert run("train", *TINY, *extra, "--out", "r") == 0
+    summary = RunFolder(Path("r")).summary()
+    assert (summary["novel"] is None) == (extra == ["--novel", "0"])

@@ -1,0 +1,110 @@
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import openworld
+from openworld.config import Config, Training, flatten, options, read_toml, replace, write_toml
+from openworld.errors import UserError
+from openworld.recipes import RECIPES, recipe_for
+
+SOURCE = Path(openworld.__file__).parent
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_resolved_configuration_survives_the_file(tmp_path, name):
+    config = replace(RECIPES[name](), {"num_classes": 12, "prior": 'a "b".txt', "mixup": False, "seed": 7})
+    assert replace(Config(), read_toml(written(tmp_path, write_toml(config)))) == config
+
+
+def test_names_of_fields_are_unique_so_that_flags_can_be_flat():
+    names = [option.name for option in options()]
+    assert len(names) == len(set(names))
+
+
+def test_flatten_and_replace_are_inverse():
+    config = RECIPES["digits"]()
+    assert replace(Config(), flatten(config)) == config
+
+
+def test_every_field_has_a_docstring():
+    assert all(re.fullmatch(r"[A-Z].*\.", option.help) for option in options())
+
+
+def test_every_field_is_read_by_something_that_computes():
+    """A setting without effect is a lie: TRSSL's warm-up flag and ORCA's seed are the examples."""
+    modules = [path for path in SOURCE.rglob("*.py") if path.name not in ("config.py", "recipes.py", "cli.py")]
+    read = {
+        node.attr
+        for path in modules
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+    assert {option.name for option in options()} - read == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("sede = 3", "unknown key sede; did you mean seed?"),
+        ("[trssl]\ntemprature = 0.2", "unknown key trssl.temprature; did you mean trssl.temperature?"),
+        ("temperature = 0.2", "unknown key temperature; did you mean trssl.temperature?"),
+        ("seed = 1.5", "seed is 1.5; it must be of type int"),
+        ('[trssl]\nmixup = "no"', "mixup is 'no'; it must be of type bool"),
+        ('[training]\nnetwork = "vgg"', "network is 'vgg'; it must be one of resnet18-cifar"),
+        ("seed = ", "not a readable TOML file"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named(tmp_path, text, answer):
+    with pytest.raises(UserError, match=re.escape(answer)):
+        read_toml(written(tmp_path, text))
+
+
+def test_a_whole_number_is_good_for_a_float(tmp_path):
+    assert read_toml(written(tmp_path, "[training]\nlr = 1")) == {"lr": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("novel", 100.0),
+        ("labelled", 0.0),
+        ("imbalance", 0.5),
+        ("num_classes", 0),
+        ("steps", 0),
+        ("lr", 0.0),
+        ("warmup", 1.0),
+        ("momentum", 1.0),
+        ("weight_decay", -1.0),
+        ("temperature", 0.0),
+        ("threshold", 0.0),
+        ("epsilon", 0.0),
+        ("iterations", 0),
+        ("mixup_alpha", 0.0),
+        ("uncertainty_views", 1),
+    ],
+)
+def test_a_value_out_of_range_names_its_flag(field, value):
+    with pytest.raises(UserError, match=f"--{field.replace('_', '-')} is "):
+        replace(Config(), {field: value})
+
+
+def test_the_recipe_follows_from_the_data_unless_named():
+    assert recipe_for("auto", "digits") == "digits"
+    assert recipe_for("auto", "cifar100") == "paper"
+    assert recipe_for("paper", "digits") == "paper"
+    with pytest.raises(UserError, match="did you mean paper"):
+        recipe_for("papre", "digits")
+
+
+def test_defaults_are_the_papers():
+    training = Training()
+    assert (training.steps, training.lr, training.momentum, training.weight_decay) == (200 * 1024, 0.1, 0.9, 1e-4)
+    assert (training.batch_labelled, training.batch_unlabelled, training.warmup) == (256, 256, 10 / 200)

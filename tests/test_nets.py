@@ -1,0 +1,116 @@
+"""Networks: sizes that are known from elsewhere, cosine logits, weights from one generator."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from openworld.config import options
+from openworld.data import augment
+from openworld.nets import BODIES, CosineHead, Network, build_network, channel_statistics
+from openworld.rng import generator
+
+
+def noise(count: int = 10, size: int = 8) -> Tensor:
+    """uint8 images whose channels have different statistics."""
+    pixels = torch.rand(count, 3, size, size, generator=generator(0, "noise"))
+    return (pixels * torch.tensor([255, 100, 30])[:, None, None]).to(torch.uint8)
+
+
+def small_network(seed: int = 0) -> Network:
+    return build_network("small", 7, noise(), generator(seed, "weights"))
+
+
+@pytest.mark.parametrize(
+    ("name", "num_classes", "expected"),
+    [("resnet18-cifar", 10, 11_173_962), ("resnet18", 1000, 11_689_512), ("resnet50", 1000, 25_557_032)],
+)
+def test_parameters_of_the_published_networks(name, num_classes, expected):
+    with torch.device("meta"):
+        body = BODIES[name](3)
+    linear_layer = body.num_features * num_classes + num_classes
+    assert sum(weights.numel() for weights in body.parameters()) + linear_layer == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "last_map", "num_features"),
+    [
+        ("small", 8, 4, 64),
+        ("resnet18-cifar", 32, 4, 512),
+        ("resnet50-cifar", 32, 4, 2048),
+        ("resnet18-tiny", 64, 4, 512),
+        ("resnet50-tiny", 64, 4, 2048),
+        ("resnet18", 224, 7, 512),
+        ("resnet50", 224, 7, 2048),
+    ],
+)
+def test_sizes_of_the_last_map_and_of_the_features(name, size, last_map, num_features):
+    with torch.device("meta"):
+        body, images = BODIES[name](3), torch.empty(2, 3, size, size)
+        assert body.blocks(body.stem(images)).shape == (2, num_features, last_map, last_map)
+        assert body(images).shape == (2, num_features)
+
+
+@pytest.mark.parametrize(("name", "size"), [("small", 8), ("resnet18-cifar", 32), ("resnet18-tiny", 64)])
+def test_logits_are_cosines(name, size):
+    images = noise(4, size)
+    logits = build_network(name, 7, images, generator(0, "weights"))(images / 255)
+    assert logits.shape == (4, 7)
+    assert logits.abs().max() <= 1 + 1e-6
+    assert logits.std() > 0.01
+
+
+def test_logits_by_hand():
+    head = CosineHead(2, 3)
+    head.load_state_dict({"weight": torch.tensor([[2.0, 0.0], [0.0, 0.5], [-3.0, -4.0]])})
+    torch.testing.assert_close(head(torch.tensor([[0.0, 9.0]])), torch.tensor([[0.0, 1.0, -0.8]]))
+
+
+def test_logits_do_not_depend_on_the_lengths_of_features_and_weights():
+    head, features = small_network().head, torch.randn(5, 64, generator=generator(0, "features"))
+    before = head(features)
+    torch.testing.assert_close(head(features * 30), before)
+    head.weight.data *= torch.linspace(0.1, 10, 7)[:, None]
+    torch.testing.assert_close(head(features), before)
+    head.normalise()
+    torch.testing.assert_close(head.weight.norm(dim=1), torch.ones(7))
+    torch.testing.assert_close(head(features), before)
+
+
+def test_weights_come_from_the_generator_alone():
+    torch.manual_seed(1)
+    first = small_network().state_dict()
+    torch.manual_seed(2)
+    second, other = small_network().state_dict(), small_network(seed=1).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    matrices_and_kernels = [name for name in first if first[name].dim() in (2, 4)]
+    assert not any(torch.equal(first[name], other[name]) for name in matrices_and_kernels)
+
+
+def test_channel_statistics_against_numpy():
+    images = noise()
+    pixels = images.numpy() / 255
+    mean, std = channel_statistics(images, chunk=3)
+    np.testing.assert_allclose(mean, pixels.mean(axis=(0, 2, 3)), rtol=1e-5)
+    np.testing.assert_allclose(std, pixels.std(axis=(0, 2, 3)), rtol=1e-5)
+
+
+def test_normalisation_is_inside_the_network():
+    network, images = small_network().eval(), noise() / 255
+    pixels = images.numpy()
+    mean, std = pixels.mean(axis=(0, 2, 3), keepdims=True), pixels.std(axis=(0, 2, 3), keepdims=True)
+    features = network.body(torch.from_numpy((pixels - mean) / std))
+    expected = F.normalize(features) @ F.normalize(network.head.weight).T
+    torch.testing.assert_close(network(images), expected, atol=1e-4, rtol=0)
+
+
+def test_images_of_one_colour_do_not_break_the_network():
+    grey = torch.full((4, 1, 8, 8), 128, dtype=torch.uint8)
+    assert build_network("small", 3, grey, generator(0, "weights"))(grey / 255).isfinite().all()
+
+
+def test_every_network_and_family_can_be_chosen_and_no_other():
+    choices = {option.name: option.choices for option in options()}
+    assert set(choices["network"]) == set(BODIES)
+    assert set(choices["augment"]) == set(augment.FAMILIES)

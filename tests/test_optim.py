@@ -1,0 +1,107 @@
+import dataclasses
+
+import pytest
+import torch
+
+from openworld.config import Training
+from openworld.nets import build_network
+from openworld.optim import Average, Optimiser, averaging_decay, learning_rate
+from openworld.rng import generator
+
+SHORT = Training(network="small", steps=100, warmup=0.1, lr=0.2)
+IMAGES = torch.randint(0, 256, (32, 1, 8, 8), dtype=torch.uint8, generator=generator(0, "test"))
+
+
+def small_network():
+    return build_network("small", 4, IMAGES, generator(0, "weights"))
+
+
+def loss_of(network, scale: float = 1.0):
+    return scale * network(IMAGES.float() / 255).square().sum()
+
+
+def test_learning_rate_warms_up_linearly_then_follows_a_cosine_to_zero():
+    rates = [learning_rate(step, SHORT) for step in range(100)]
+    assert rates[:10] == pytest.approx([0.02 * n for n in range(1, 11)])
+    assert rates[55] == pytest.approx(0.1)
+    assert 0 < rates[-1] < 1e-3
+    assert rates[9:] == sorted(rates[9:], reverse=True)
+
+
+def test_a_run_of_one_step_has_a_learning_rate():
+    assert learning_rate(0, dataclasses.replace(SHORT, steps=1, warmup=0.0)) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("lr", "weight_decay", "steps", "horizon"),
+    [
+        (0.1, 1e-4, 204_800, 500),  # the paper's run: a twentieth of the 10,000 steps in which weights turn over
+        (0.1, 5e-4, 8_000, 100),
+        (0.4, 5e-4, 8_000, 25),
+        (0.1, 5e-4, 700, 35),  # a short run: a twentieth of it
+        (0.1, 0.0, 1_000_000, 50_000),
+        (0.1, 1e-4, 10, 1),  # hardly a run: no averaging
+    ],
+)
+def test_averaging_horizon_follows_from_lr_weight_decay_and_length(lr, weight_decay, steps, horizon):
+    training = Training(lr=lr, weight_decay=weight_decay, steps=steps)
+    assert 1 / (1 - averaging_decay(training)) == pytest.approx(horizon)
+
+
+def test_update_is_plain_sgd_with_momentum_and_decay():
+    ours, reference = small_network(), small_network()
+    optimiser = Optimiser(ours, SHORT)
+    plain = torch.optim.SGD(reference.parameters(), lr=0.0, momentum=0.9, weight_decay=1e-4)
+    for step in range(3):
+        optimiser.update(loss_of(ours), step)
+        plain.zero_grad()
+        loss_of(reference).backward()
+        plain.param_groups[0]["lr"] = learning_rate(step, SHORT)
+        plain.step()
+        reference.head.normalise()
+    for a, b in zip(ours.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf")])
+def test_a_step_that_is_not_finite_changes_no_weight_and_is_named(scale):
+    network = small_network()
+    optimiser = Optimiser(network, SHORT)
+    optimiser.update(loss_of(network), 0)
+    assert optimiser.failure() is None
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    optimiser.update(loss_of(network, scale), 1)
+    optimiser.update(loss_of(network), 2)  # nothing counts after a failure
+    assert optimiser.failure() == 1
+    for name, parameter in network.named_parameters():
+        torch.testing.assert_close(parameter, before[name], rtol=0, atol=1e-6, msg=name)
+
+
+def test_momentum_survives_a_round_trip():
+    network = small_network()
+    optimiser = Optimiser(network, SHORT)
+    optimiser.update(loss_of(network), 0)
+    other = Optimiser(network, SHORT)
+    other.load(optimiser.state())
+    assert optimiser.state().keys() == other.state().keys()
+    assert all(torch.equal(value, other.state()[name]) for name, value in optimiser.state().items())
+
+
+def test_average_of_constant_weights_is_those_weights():
+    network = small_network()
+    average = Average(network, SHORT)
+    for step in range(5):
+        average.update(network, step)
+    for a, b in zip(average.network.parameters(), network.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_recalibration_measures_the_statistics_of_the_images_it_is_given():
+    average = Average(small_network(), SHORT)
+    images = IMAGES.float() / 255
+    average.recalibrate([images[:16], images[16:]])
+    stem_norm = average.network.body.stem[1]
+    network = average.network
+    activations = network.body.stem[0]((images - network.mean) / network.std)
+    torch.testing.assert_close(stem_norm.running_mean, activations.mean(dim=(0, 2, 3)))
+    assert not average.network.training

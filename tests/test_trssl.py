@@ -1,0 +1,127 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from openworld.config import Trssl as Options
+from openworld.config import replace
+from openworld.data.batches import Batches
+from openworld.data.problem import pose
+from openworld.methods.trssl import Trssl, harden_novel
+from openworld.mix import draw_partners, draw_weight
+from openworld.nets import build_network
+from openworld.recipes import digits
+from openworld.rng import generator
+
+SMALL = replace(digits(), {"batch_labelled": 8, "batch_unlabelled": 32})
+
+
+@pytest.fixture(scope="module")
+def data():
+    return pose(SMALL, torch.device("cpu")).training
+
+
+def step_of(data, **switches):
+    """A method, a network and a batch; the same weights and images whatever is switched."""
+    config = replace(SMALL, switches)
+    network = build_network("small", data.num_classes, data.unlabelled, generator(1, "weights")).train()
+    return Trssl(config, data), network, Batches(data, config.training, config.seed, 2).at(3)
+
+
+def test_a_step_is_algorithm_1_written_out_with_numpy(data):
+    """The loss against a slow reference in float64: the exponential form, loops over rows, no helper of ours."""
+    method, network, batch = step_of(data)
+    method.temperature_U.copy_(torch.linspace(0.1, 1, len(method.temperature_U)))
+    loss = method.loss(network, batch).loss.item()
+
+    _, network, _ = step_of(data)  # BatchNorm's running statistics have moved, its outputs have not: fresh anyway
+    with torch.no_grad():
+        logits = network(batch.views).double().numpy()
+    first, second = logits[:32], logits[32:]
+
+    def pseudo_labels(logits):
+        predicted = np.exp(logits / 0.1) / np.exp(logits / 0.1).sum(axis=1, keepdims=True)
+        prior = data.prior.double().numpy().copy()
+        shares = sorted(prior[5:])  # the smallest novel share to the novel class that is predicted least
+        for share, novel in zip(shares, predicted.mean(axis=0)[5:].argsort(), strict=True):
+            prior[5 + novel] = share
+        q = np.exp(logits / 0.05)
+        for _ in range(3):
+            q = q / q.sum(axis=0) * prior
+            q = q / q.sum(axis=1, keepdims=True)
+        for row in q:
+            if row[5:].max() >= 0.5:
+                row[:] = np.arange(10) == 5 + row[5:].argmax()
+        return q
+
+    targets = np.concatenate([np.eye(10)[batch.labels.numpy()], pseudo_labels(second), pseudo_labels(first)])
+    measured = method.temperature_U[batch.index].double().numpy()
+    temperature = np.concatenate([np.full(8, 0.1), measured, measured])
+    images = torch.cat([batch.labelled, batch.views])
+    weight = draw_weight(0.75, SMALL.seed, batch.step)
+    partners = draw_partners(72, SMALL.seed, batch.step, images.device)
+    with torch.no_grad():
+        mixed_logits = network(weight * images + (1 - weight) * images[partners]).double().numpy()
+    targets = weight * targets + (1 - weight) * targets[partners.numpy()]
+    temperature = weight * temperature + (1 - weight) * temperature[partners.numpy()]
+    scaled = mixed_logits / temperature[:, None]
+    log_shares = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+    assert loss == pytest.approx(-(targets * log_shares).sum(axis=1).mean(), rel=1e-4)
+
+
+CHANGES = {
+    "mixed_labels": False,
+    "cross_labels": False,
+    "mixup": False,
+    "temperature": 0.2,
+    "threshold": 0.9,
+    "epsilon": 0.5,
+    "iterations": 1,
+    "mixup_alpha": 5.0,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_part_that_the_paper_ablates_changes_the_loss(data, name):
+    losses = []
+    for switches in ({}, {name: CHANGES[name]}):
+        method, network, batch = step_of(data, **switches)
+        losses.append(method.loss(network, batch).loss.item())
+    assert abs(losses[0] - losses[1]) > 1e-4
+
+
+def test_the_options_not_tested_above_are_those_of_the_uncertainty():
+    others = {field.name for field in dataclasses.fields(Options)} - set(CHANGES)
+    assert others == {"uncertainty", "uncertainty_views"}
+
+
+@pytest.mark.parametrize("switched_on", [True, False])
+def test_temperatures_follow_the_uncertainty_if_switched_on(data, switched_on):
+    method, network, _ = step_of(data, uncertainty=switched_on, uncertainty_views=3)
+    method.end_epoch(network.eval(), Batches(data, SMALL.training, 0, 2), step=5)
+    measured = method.temperature_U
+    assert measured.min() == pytest.approx(0.1)
+    assert (measured.max() == 1.0) == switched_on
+    assert (len(measured.unique()) > 100) == switched_on
+
+
+def test_a_row_is_hardened_for_a_confident_novel_class_and_never_for_a_seen_one():
+    rows = torch.tensor([[0.9, 0.0, 0.1], [0.3, 0.5, 0.2], [0.2, 0.41, 0.39], [0.0, 0.0, 1.0]])
+    mixed, hard = harden_novel(rows, num_seen=1, threshold=0.5)
+    assert hard.tolist() == [False, True, False, True]
+    assert mixed.tolist() == [rows[0].tolist(), [0, 1, 0], rows[2].tolist(), [0, 0, 1]]
+
+
+def test_without_novel_classes_nothing_is_hardened():
+    rows = torch.tensor([[0.9, 0.1]])
+    mixed, hard = harden_novel(rows, num_seen=2, threshold=0.5)
+    assert torch.equal(mixed, rows)
+    assert not hard.any()
+
+
+def test_logs_are_shares(data):
+    method, network, batch = step_of(data)
+    logs = method.loss(network, batch).logs
+    assert set(logs) == {"hard_share", "temperature", "marginal_error"}
+    assert all(0 <= value <= 1 for value in logs.values())
