@@ -9,6 +9,7 @@ import torch
 
 from openworld import checkpoint
 from openworld.checkpoint import DamagedCheckpoint
+from openworld.errors import UserError
 from openworld.record import RunFolder
 
 
@@ -50,11 +51,26 @@ def test_only_the_two_newest_stay(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000300", "step-00004000"]
 
 
-@pytest.mark.xfail(strict=True, reason="the two that are kept are the highest steps, damaged or not")
 def test_a_new_checkpoint_stays_when_later_ones_are_damaged(tmp_path):
     for step in (300, 400):
         (save(tmp_path, step) / "model.safetensors").unlink()
     assert checkpoint.load(save(tmp_path, 100)).step == 100
+
+
+def test_everything_is_on_the_disk_before_the_folder_gets_its_name(tmp_path, monkeypatch):
+    events = []
+    fsync, rename = os.fsync, Path.rename
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (events.append("flush"), fsync(descriptor)))
+    monkeypatch.setattr(Path, "rename", lambda path, target: (events.append("rename"), rename(path, target)))
+    target = save(tmp_path, 1)
+    assert events.index("rename") == len(list(target.iterdir())) + 1  # every file, and the folder's own entries
+
+
+def test_a_checkpoint_of_another_format_is_refused(tmp_path, monkeypatch):
+    path = save(tmp_path, 1)
+    monkeypatch.setattr(checkpoint, "FORMAT_VERSION", 2)
+    with pytest.raises(UserError, match="has format 1; this openworld reads format 2"):
+        checkpoint.load(path)
 
 
 class Crash(Exception):

@@ -18,6 +18,8 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from openworld.errors import UserError
+
 FORMAT_VERSION = 1
 KEEP = 2
 """Checkpoints that stay: the newest, and one before it in case the newest is damaged later."""
@@ -56,13 +58,18 @@ def save(folder: Path, step: int, parts: dict[str, dict[str, Tensor]], state: di
         (aside / "MANIFEST.json").write_text(json.dumps(hashes, indent=1))
         for path in [*aside.iterdir(), aside]:
             _flush(path)
-        shutil.rmtree(target, ignore_errors=True)
+        replaced = folder / f"{target.name}.old"
+        if target.exists():
+            target.rename(replaced)
         aside.rename(target)
         _flush(folder)
+        shutil.rmtree(replaced, ignore_errors=True)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
-    for old in sorted(folder.glob("step-????????"))[:-KEEP]:
+    # Only earlier steps go: a later one can only be damaged, or the run would have gone on from it.
+    earlier = [path for path in newest_first(folder) if path.name < target.name]
+    for old in earlier[KEEP - 1 :]:
         shutil.rmtree(old)
     return target
 
@@ -77,6 +84,8 @@ def load(path: Path) -> Checkpoint:
         state = json.loads((path / "state.json").read_text())
     except (OSError, ValueError) as error:
         raise DamagedCheckpoint(f"{path} is damaged: {error}") from error
+    if state["format_version"] != FORMAT_VERSION:
+        raise UserError(f"{path} has format {state['format_version']}; this openworld reads format {FORMAT_VERSION}")
     return Checkpoint(path, state["step"], state)
 
 

@@ -1,7 +1,6 @@
-"""Choosing the device, and putting a network on it."""
+"""Choosing the device."""
 
 import torch
-from torch import nn
 
 from openworld.errors import UserError
 
@@ -12,10 +11,3 @@ def pick_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
-
-
-def place(network: nn.Module, device: torch.device) -> nn.Module:
-    """The network on the device, its weights in the layout that is fast there."""
-    if device.type == "cuda":
-        return network.to(device, memory_format=torch.channels_last)
-    return network.to(device)

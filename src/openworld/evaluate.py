@@ -9,7 +9,6 @@ from torch import Tensor
 from openworld.config import Config
 from openworld.data.batches import Batches
 from openworld.data.problem import OpenWorld, Truth, pose
-from openworld.devices import place
 from openworld.errors import UserError
 from openworld.metrics import (
     PROTOCOLS,
@@ -84,7 +83,7 @@ def evaluate_run(run: RunFolder, part: str, device: torch.device, warn: Callable
     data = world.training
     network = build_network(config.training.network, data.num_classes, data.unlabelled, generator(0, "unused"))
     network.load_state_dict(saved.tensors("average"))
-    network = place(network, device)
+    network.to(device)
     return {"run": str(run.path), "part": part, "step": saved.step, **evaluate_part(network, world, part)}
 
 

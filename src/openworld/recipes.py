@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from openworld.config import Config, Training, did_you_mean
+from openworld.config import Config, Training, Trssl, did_you_mean
 from openworld.errors import UserError
 
 
@@ -16,8 +16,10 @@ def digits() -> Config:
             epoch_steps=100,
             batch_labelled=64,
             batch_unlabelled=128,
+            lr=0.3,
             weight_decay=5e-4,
-        )
+        ),
+        trssl=Trssl(iterations=10),
     )
 
 

@@ -9,7 +9,6 @@ from openworld import checkpoint
 from openworld.config import Config
 from openworld.data.batches import Batches
 from openworld.data.problem import OpenWorld, TrainingSet, pose
-from openworld.devices import place
 from openworld.errors import UserError
 from openworld.evaluate import evaluate_part, progress_scores, write_predictions
 from openworld.methods import METHODS
@@ -31,7 +30,7 @@ class Learner:
     def __init__(self, config: Config, data: TrainingSet):
         source = generator(config.seed, "weights")
         network = build_network(config.training.network, data.num_classes, data.unlabelled, source)
-        self.network = place(network, data.device)
+        self.network = network.to(data.device)
         self.average = Average(self.network, config.training)
         self.optimiser = Optimiser(self.network, config.training)
         self.method = METHODS[config.method](config, data)
@@ -86,7 +85,7 @@ def train(config: Config, run: RunFolder, device: torch.device, quiet: bool = Fa
             learner.learn(batches)
             at_end_of_epoch = learner.step % training.epoch_steps == 0 or learner.step == training.steps
             if device.type == "cpu" or at_end_of_epoch or learner.step % STEPS_BETWEEN_CHECKS == 0:
-                refuse_failure(learner, run)
+                refuse_failure(learner, run, display)
             if display.due:
                 display.show(learner.step, learner.meter.means()["loss"])
             if at_end_of_epoch:
@@ -130,13 +129,13 @@ def warn_of_weak_spots(world: OpenWorld, display: ProgressDisplay) -> None:
         display.warn(f"only one labelled image for class {', '.join(single)}: expect it to be learnt badly")
 
 
-def refuse_failure(learner: Learner, run: RunFolder) -> None:
+def refuse_failure(learner: Learner, run: RunFolder, display: ProgressDisplay) -> None:
     step = learner.optimiser.failure()
     if step is not None:
-        last_good = next(checkpoint.newest_first(run.checkpoints))
+        last_good = run.newest_checkpoint(display.warn)
         raise UserError(
             f"the loss or its gradient is not finite at step {step}: that update was refused; "
-            f"the last good checkpoint is {last_good}; a lower --lr may help"
+            f"the last good checkpoint is {last_good.path}; a lower --lr may help"
         )
 
 

@@ -14,18 +14,20 @@ from openworld.data import image_ops as ops
 
 
 def digits_views(images: Tensor, source: Generator) -> Tensor:
-    """Gentle affine changes, as between two hands that write the same digit: turn, shear, scale, shift."""
+    """What differs between two hands that write the same digit: turn, shear, scale, shift, and pressure."""
     draw = Draws(images, source)
     turn, shear = draw.uniform(-15, 15) * (math.pi / 180), draw.uniform(-0.2, 0.2)
     scale_x, scale_y = 1 / draw.uniform(0.85, 1.15), 1 / draw.uniform(0.85, 1.15)
     shift_x, shift_y = draw.uniform(-0.2, 0.2), draw.uniform(-0.2, 0.2)
+    pressure = draw.uniform(-0.5, 0.5).exp()
     cos, sin = turn.cos(), turn.sin()
     rows = [
         torch.stack([scale_x * cos, scale_x * (shear * cos - sin), shift_x], dim=1),
         torch.stack([scale_y * sin, scale_y * (shear * sin + cos), shift_y], dim=1),
     ]
     grid = F.affine_grid(torch.stack(rows, dim=1), list(images.shape), align_corners=False)
-    return F.grid_sample(images.float() / 255, grid, align_corners=False, padding_mode="zeros")
+    pixels = F.grid_sample(images.float() / 255, grid, align_corners=False, padding_mode="zeros")
+    return pixels.clamp(0, 1) ** pressure[:, None, None, None]
 
 
 def cifar_views(images: Tensor, source: Generator) -> Tensor:

@@ -33,7 +33,9 @@ def window(start_B: Tensor, length_B: Tensor, size: int) -> Tensor:
 
 
 def grayscale(images: Tensor) -> Tensor:
-    """(B, 1, H, W) luma, by the weights of ITU-R 601 as in Pillow."""
+    """(B, 1, H, W) luma, by the weights of ITU-R 601 as in Pillow; images of one channel are gray already."""
+    if images.shape[1] == 1:
+        return images
     red, green, blue = images.unbind(dim=1)
     return (0.299 * red + 0.587 * green + 0.114 * blue)[:, None]
 
@@ -56,7 +58,9 @@ def _blend(images: Tensor, base: Tensor, factor_B: Tensor) -> Tensor:
 
 
 def shift_hue(images: Tensor, shift_B: Tensor) -> Tensor:
-    """Turn the hue by a share of the full circle; value and saturation stay."""
+    """Turn the hue by a share of the full circle; value and saturation stay, and gray has no hue."""
+    if images.shape[1] == 1:
+        return images
     value, lowest = images.amax(dim=1), images.amin(dim=1)
     chroma = value - lowest
     red, green, blue = images.unbind(dim=1)

@@ -125,7 +125,7 @@ def _prior_from_file(path: Path, num_classes: int) -> Tensor:
         raise UserError(f"--prior {path}: not a file of numbers ({error})") from None
     if len(shares) != num_classes:
         raise UserError(f"--prior {path}: holds {len(shares)} numbers for {num_classes} classes")
-    prior = torch.tensor(shares)
-    if not (prior.isfinite().all() and (prior >= 0).all() and prior.sum() > 0):
+    prior = torch.tensor(shares, dtype=torch.float64)
+    if not (prior.sum().isfinite() and (prior >= 0).all() and prior.sum() > 0):
         raise UserError(f"--prior {path}: shares must be finite, not negative, and not all zero")
-    return prior / prior.sum()
+    return (prior / prior.sum()).float()

@@ -39,7 +39,7 @@ def make_split(labels: np.ndarray, num_classes: int, problem: Problem, seed: int
 
     Pure, and the same on any machine and in any release: images are ranked by a hash of seed and position.
     """
-    num_seen = num_classes - math.floor(num_classes * problem.novel / 100)
+    num_seen = num_classes - math.floor(num_classes * problem.novel / 100 + 1e-9)
     if num_seen < 2:
         raise UserError(
             f"--novel {problem.novel:g} leaves {num_seen} of {num_classes} classes seen; at least 2 are needed"

@@ -1,0 +1,38 @@
+"""The floor that any method must beat: k-means with ten clusters on the pixels of the digits.
+
+Writes benchmarks/results/kmeans-digits.json: clustering accuracy (Hungarian over all classes) on the test part,
+over ten seeds of scikit-learn's KMeans fitted on the training part.
+"""
+
+import json
+import statistics
+from pathlib import Path
+
+from sklearn.cluster import KMeans
+
+from openworld.data.images import digits
+from openworld.metrics import accuracy, confusion_matrix
+
+
+def main() -> None:
+    dataset = digits()
+    train, test = (
+        part.pixels.reshape(len(part.pixels), -1).astype(np.float64) for part in (dataset.train, dataset.test)
+    )
+    scores = []
+    for seed in range(10):
+        clusters = KMeans(10, n_init=10, random_state=seed).fit(train).predict(test)
+        counts = confusion_matrix(dataset.test.labels, clusters, num_classes=10, num_seen=0)
+        scores.append(accuracy(counts, num_seen=0).all)
+    content = {
+        "command": "python benchmarks/kmeans_pixels.py",
+        "all": {"mean": statistics.mean(scores), "std": statistics.stdev(scores)},
+        "scores": scores,
+    }
+    path = Path(__file__).parent / "results" / "kmeans-digits.json"
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    print(path, content["all"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Train with several seeds and record the results: measure.py NAME --seeds 0 1 2 [train flags].
+
+    python benchmarks/measure.py digits --seeds 0 1 2
+    python benchmarks/measure.py cifar100-10 --seeds 0 1 2 cifar100 --steps 40000
+
+Writes benchmarks/results/NAME.json after every seed: the last step's scores of each, their mean and standard
+deviation, the metrics of every epoch, and the command, commit, hardware and versions that made them.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from openworld.cli import asked_for, make_parser, resolve
+from openworld.config import replace, write_toml
+from openworld.devices import pick_device
+from openworld.record import RunFolder, environment
+from openworld.train import train
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("--seeds", type=int, nargs="+", required=True)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where NAME.json goes")
+    ours, train_flags = parser.parse_known_args()
+    parsed = make_parser().parse_args(["train", *train_flags])
+    config, device = resolve(asked_for(parsed)), pick_device(parsed.device)
+    runs = []
+    for seed in ours.seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            run = RunFolder(Path(folder) / "run")
+            summary = train(replace(config, {"seed": seed}), run, device, parsed.quiet)
+            runs.append({**summary, "epochs": run.metrics()})
+        record(ours, config, device, runs)
+        print(json.dumps({key: summary[key] for key in ("seed", "seen", "novel", "all", "seconds")}))
+
+
+def record(ours: argparse.Namespace, config, device, runs: list[dict]) -> None:
+    content = {
+        "name": ours.name,
+        "command": f"python {shlex.join(sys.argv)}",
+        "commit": commit(),
+        "environment": environment(device),
+        "config": write_toml(config),
+        "seeds": [run["seed"] for run in runs],
+        **{key: spread([run[key] for run in runs]) for key in ("seen", "novel", "all", "nmi", "ari", "seconds")},
+        "runs": runs,
+    }
+    ours.results.mkdir(parents=True, exist_ok=True)
+    (ours.results / f"{ours.name}.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.mean(values), "std": deviation, "min": min(values), "max": max(values)}
+
+
+def commit() -> str:
+    """The commit that is checked out, with a mark where files differ from it; $COMMIT where there is no git."""
+    if "COMMIT" in os.environ:
+        return os.environ["COMMIT"]
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    return subprocess.run(
+        describe, capture_output=True, text=True, cwd=Path(__file__).parent, check=True
+    ).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
