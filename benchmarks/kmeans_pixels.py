@@ -8,17 +8,18 @@ import json
 import statistics
 from pathlib import Path
 
+import torch
+from measure import commit
 from sklearn.cluster import KMeans
 
 from openworld.data.images import digits
 from openworld.metrics import accuracy, confusion_matrix
+from openworld.record import environment
 
 
 def main() -> None:
     dataset = digits()
-    train, test = (
-        part.pixels.reshape(len(part.pixels), -1).astype(np.float64) for part in (dataset.train, dataset.test)
-    )
+    train, test = (pixels.reshape(len(pixels), -1) / 255 for pixels in (dataset.train.pixels, dataset.test.pixels))
     scores = []
     for seed in range(10):
         clusters = KMeans(10, n_init=10, random_state=seed).fit(train).predict(test)
@@ -26,6 +27,8 @@ def main() -> None:
         scores.append(accuracy(counts, num_seen=0).all)
     content = {
         "command": "python benchmarks/kmeans_pixels.py",
+        "commit": commit(),
+        "environment": environment(torch.device("cpu")),
         "all": {"mean": statistics.mean(scores), "std": statistics.stdev(scores)},
         "scores": scores,
     }

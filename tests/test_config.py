@@ -89,6 +89,7 @@ def test_a_whole_number_is_good_for_a_float(tmp_path):
         ("iterations", 0),
         ("mixup_alpha", 0.0),
         ("uncertainty_views", 1),
+        ("uncertainty_from", 1.5),
     ],
 )
 def test_a_value_out_of_range_names_its_flag(field, value):

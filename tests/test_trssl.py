@@ -14,7 +14,7 @@ from openworld.nets import build_network
 from openworld.recipes import digits
 from openworld.rng import generator
 
-SMALL = replace(digits(), {"batch_labelled": 8, "batch_unlabelled": 32})
+SMALL = replace(digits(), {"batch_labelled": 8, "batch_unlabelled": 32, "iterations": 3})
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +93,20 @@ def test_every_part_that_the_paper_ablates_changes_the_loss(data, name):
 
 def test_the_options_not_tested_above_are_those_of_the_uncertainty():
     others = {field.name for field in dataclasses.fields(Options)} - set(CHANGES)
-    assert others == {"uncertainty", "uncertainty_views"}
+    assert others == {"uncertainty", "uncertainty_views", "uncertainty_from"}
 
 
-@pytest.mark.parametrize("switched_on", [True, False])
-def test_temperatures_follow_the_uncertainty_if_switched_on(data, switched_on):
-    method, network, _ = step_of(data, uncertainty=switched_on, uncertainty_views=3)
+@pytest.mark.parametrize(
+    ("switched_on", "switches"),
+    [
+        (True, {"uncertainty_from": 0.0}),
+        (True, {"uncertainty_from": 0.5}),
+        (False, {"uncertainty_from": 0.51}),
+        (False, {"uncertainty": False, "uncertainty_from": 0.0}),
+    ],
+)
+def test_temperatures_follow_the_uncertainty_if_switched_on_and_from_its_step_on(data, switched_on, switches):
+    method, network, _ = step_of(data, uncertainty_views=3, steps=10, **switches)
     method.end_epoch(network.eval(), Batches(data, SMALL.training, 0, 2), step=5)
     measured = method.temperature_U
     assert measured.min() == pytest.approx(0.1)

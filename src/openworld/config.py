@@ -95,6 +95,8 @@ class Trssl:
     """Both parameters of the Beta distribution of mixup's weight."""
     uncertainty_views: int = 10
     """Views over which a sample's uncertainty is measured."""
+    uncertainty_from: float = 0.0
+    """Share of the run before temperatures follow the uncertainty: too early, they freeze early mistakes."""
     uncertainty: bool = True
     """Temperatures of unlabelled samples follow their uncertainty; off: all have the temperature."""
     mixed_labels: bool = True
@@ -111,6 +113,7 @@ class Trssl:
         _check(self.iterations >= 1, "iterations", self.iterations, "1 or more")
         _check(self.mixup_alpha > 0, "mixup-alpha", self.mixup_alpha, "above 0")
         _check(self.uncertainty_views >= 2, "uncertainty-views", self.uncertainty_views, "2 or more")
+        _check(0 <= self.uncertainty_from <= 1, "uncertainty-from", self.uncertainty_from, "from 0 to 1")
 
 
 @dataclass(frozen=True, kw_only=True)

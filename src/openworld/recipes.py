@@ -19,7 +19,7 @@ def digits() -> Config:
             lr=0.3,
             weight_decay=5e-4,
         ),
-        trssl=Trssl(iterations=10),
+        trssl=Trssl(iterations=20, uncertainty_from=0.5),
     )
 
 

@@ -31,6 +31,7 @@ class Trssl(Method):
         super().__init__(config, data)
         self.options, self.seed = config.trssl, config.seed
         self.num_seen = data.num_seen
+        self.first_uncertain_step = config.trssl.uncertainty_from * config.training.steps
         self.register_buffer("prior", data.prior.clone())
         initial = torch.full((len(data.unlabelled),), self.options.temperature, device=data.device)
         self.register_buffer("temperature_U", initial)  # line 2 of Algorithm 1
@@ -77,7 +78,7 @@ class Trssl(Method):
 
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
         """Line 12: the temperatures of the unlabelled samples follow their uncertainty."""
-        if self.options.uncertainty:
+        if self.options.uncertainty and step >= self.first_uncertain_step:
             views = batches.views("uncertainty", step)
             uncertainty_U = measure_uncertainty(average, batches.data.unlabelled, views, self.options.uncertainty_views)
             self.temperature_U.copy_(temperatures(uncertainty_U, self.options.temperature))
