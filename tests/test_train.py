@@ -148,7 +148,7 @@ def test_a_signal_saves_a_checkpoint_and_says_how_to_go_on(number, code):
     process.send_signal(number)
     message = process.communicate()[1]
     assert process.returncode == code
-    assert "--resume --out r goes on" in message
+    assert "continue with: openworld train --resume --out r" in message
     assert message.count("\n") == 1
     stopped_at = int(message.split("stopped at step ")[1].split(";")[0])
     assert checkpoint.load(Path(f"r/checkpoints/step-{stopped_at:08d}")).step == stopped_at
@@ -270,3 +270,10 @@ def test_student_and_averaged_model_track_each_other():
     for line in trained("r", config).metrics()[1:]:
         assert line["average"]["all"] > line["student"]["all"] - 8
         assert line["average"]["seen"] > 75
+
+
+def test_the_default_finds_the_novel_classes():
+    """The recipe of the README, whole, on the seed on which earlier versions merged two classes."""
+    summary = trained("r", replace(digits(), {"seed": 0})).summary()
+    assert summary["novel"] > 94
+    assert summary["all"] > 96

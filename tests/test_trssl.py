@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from openworld.config import Trssl as Options
-from openworld.config import replace
+from openworld.config import TrsslOptions, replace
 from openworld.data.batches import Batches
 from openworld.data.problem import pose
 from openworld.methods.trssl import Trssl, harden_novel
@@ -92,7 +91,7 @@ def test_every_part_that_the_paper_ablates_changes_the_loss(data, name):
 
 
 def test_the_options_not_tested_above_are_those_of_the_uncertainty():
-    others = {field.name for field in dataclasses.fields(Options)} - set(CHANGES)
+    others = {field.name for field in dataclasses.fields(TrsslOptions)} - set(CHANGES)
     assert others == {"uncertainty", "uncertainty_views", "uncertainty_from"}
 
 

@@ -72,6 +72,7 @@ def add_command(commands, name: str, run: Callable[[argparse.Namespace], int], s
 
 def add_train(commands) -> None:
     parser = add_command(commands, "train", run_train, "Train on a set in which some classes have no label at all.")
+    parser.epilog = "Defaults in brackets are the paper's; the recipe changes some of them, the file and the flags any."
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder (default: a new one under runs/)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; flags win over it")
     parser.add_argument(
@@ -87,8 +88,10 @@ def add_train(commands) -> None:
 
 def add_option(group, option: Option) -> None:
     """A flag for a field; without it the attribute is absent, so that what was asked for is known."""
-    flag, settings = f"--{option.name.replace('_', '-')}", {"default": argparse.SUPPRESS}
-    settings["help"] = option.help
+    flag = f"--{option.name.replace('_', '-')}"
+    choices = f" One of {', '.join(option.choices)}." if option.choices else ""
+    default = "" if option.default is None else f" [{option.default}]"
+    settings = {"default": argparse.SUPPRESS, "help": option.help + choices + default}
     if option.name == "data":
         group.add_argument("data", nargs="?", metavar="DATA", **settings)
     elif option.type is bool:

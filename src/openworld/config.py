@@ -80,7 +80,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trssl:
+class TrsslOptions:
     """The paper's method: every part that its ablations turn."""
 
     temperature: float = 0.1
@@ -130,7 +130,7 @@ class Config:
     """Decides the split, the first weights and every draw of the run."""
     problem: Problem = field(default_factory=Problem)
     training: Training = field(default_factory=Training)
-    trssl: Trssl = field(default_factory=Trssl)
+    trssl: TrsslOptions = field(default_factory=TrsslOptions)
 
 
 def _check(holds: bool, name: str, value: object, wanted: str) -> None:

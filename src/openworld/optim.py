@@ -80,7 +80,8 @@ class Optimiser:
     def load(self, state: dict[str, Tensor]) -> None:
         for name, parameter in zip(self.names, self.network.parameters(), strict=True):
             if name in state:
-                self.sgd.state[parameter]["momentum_buffer"] = state[name].to(parameter.device).clone()
+                momentum = torch.empty_like(parameter, requires_grad=False)  # in the parameter's memory layout
+                self.sgd.state[parameter]["momentum_buffer"] = momentum.copy_(state[name])
 
 
 class Average:

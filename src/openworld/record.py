@@ -61,9 +61,9 @@ class RunFolder:
     def begin(self, config: Config, split: str, device: torch.device) -> None:
         """What the run is, before its first step."""
         self.path.mkdir(parents=True, exist_ok=True)
+        self.write("config.toml", write_toml(config))  # first: it makes the folder a run, the rest follows from it
         self.write("split.json", split)
         self.write_json("environment.json", environment(device))
-        self.write("config.toml", write_toml(config))  # last: it makes the folder a run
 
     def write(self, name: str, text: str) -> None:
         aside = self.path / f"{name}.tmp"

@@ -94,7 +94,8 @@ def train(config: Config, run: RunFolder, device: torch.device, quiet: bool = Fa
             if at_end_of_epoch or stop.received:
                 learner.save(run)
             if stop.received and learner.step < training.steps:
-                raise Interrupted(stop.received, f"stopped at step {learner.step}; --resume --out {run.path} goes on")
+                go_on = f"openworld train --resume --out {run.path}"
+                raise Interrupted(stop.received, f"stopped at step {learner.step}; continue with: {go_on}")
 
     write_predictions(run, learner.average.network, world, batches, config)
     return summarise(learner, world, config, run, clock)

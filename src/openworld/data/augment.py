@@ -16,9 +16,9 @@ from openworld.data import image_ops as ops
 def digits_views(images: Tensor, source: Generator) -> Tensor:
     """What differs between two hands that write the same digit: turn, shear, scale, shift, and pressure."""
     draw = Draws(images, source)
-    turn, shear = draw.uniform(-12, 12) * (math.pi / 180), draw.uniform(-0.2, 0.2)
+    turn, shear = draw.uniform(-15, 15) * (math.pi / 180), draw.uniform(-0.2, 0.2)
     scale_x, scale_y = 1 / draw.uniform(0.85, 1.15), 1 / draw.uniform(0.85, 1.15)
-    shift_x, shift_y = draw.uniform(-0.15, 0.15), draw.uniform(-0.15, 0.15)
+    shift_x, shift_y = draw.uniform(-0.2, 0.2), draw.uniform(-0.2, 0.2)
     pressure = draw.uniform(-0.5, 0.5).exp()
     cos, sin = turn.cos(), turn.sin()
     rows = [

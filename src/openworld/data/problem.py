@@ -96,8 +96,8 @@ def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
     """The class shares of the *unlabelled* set, from counts that are known without its labels.
 
     With `known`, a class has its size less its labelled images; where the number of classes was not taken
-    from the set, the sizes are assumed equal. With half of the seen classes labelled, a uniform prior
-    would push novel samples into seen classes (docs/log.md).
+    from the set, the sizes are assumed equal. A uniform prior would be wrong: the more of the seen classes
+    is labelled, the less of them is in the unlabelled set, and novel samples would fill their place.
     """
     num_classes = problem.num_classes or split.num_classes
     if num_classes < split.num_seen:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openworld import config as settings
+from openworld.config import Config
 from openworld.data.batches import Batch, Batches
 from openworld.data.problem import TrainingSet
 from openworld.losses import soft_cross_entropy
@@ -27,7 +27,7 @@ class Trssl(Method):
 
     num_views = 2
 
-    def __init__(self, config: settings.Config, data: TrainingSet):
+    def __init__(self, config: Config, data: TrainingSet):
         super().__init__(config, data)
         self.options, self.seed = config.trssl, config.seed
         self.num_seen = data.num_seen
