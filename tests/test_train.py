@@ -51,8 +51,8 @@ class Stop(Exception):
     pass
 
 
-def stop_after(step: int, monkeypatch) -> None:
-    """Let the process die, as far as the run folder can tell, when it has made this many steps."""
+def stopped(path: str, step: int) -> None:
+    """A run whose process dies, as far as the run folder can tell, when it has made this many steps."""
     learn = training_module.Learner.learn
 
     def learn_or_die(self, batches):
@@ -60,7 +60,10 @@ def stop_after(step: int, monkeypatch) -> None:
             raise Stop
         learn(self, batches)
 
-    monkeypatch.setattr(training_module.Learner, "learn", learn_or_die)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_module.Learner, "learn", learn_or_die)
+        with pytest.raises(Stop):
+            trained(path)
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +105,7 @@ def test_another_seed_is_another_run(uninterrupted):
 @given(step=st.integers(0, TINY.training.steps - 1))
 def test_a_run_stopped_anywhere_and_resumed_is_the_run_that_was_never_stopped(step, uninterrupted, tmp_path):
     path = str(tmp_path / f"stopped-{step}-{time.monotonic_ns()}")
-    with pytest.MonkeyPatch.context() as patch:
-        stop_after(step, patch)
-        with pytest.raises(Stop):
-            trained(path)
+    stopped(path, step)
     resumed = trained(path)
     assert last_checkpoint(resumed) == last_checkpoint(uninterrupted)
     assert lines_without_clock(resumed) == lines_without_clock(uninterrupted)
@@ -114,6 +114,11 @@ def test_a_run_stopped_anywhere_and_resumed_is_the_run_that_was_never_stopped(st
 def start(*arguments: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "openworld", "train", "--device", "cpu", *arguments]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+
+def finish(process: subprocess.Popen) -> None:
+    message = process.communicate()[1]
+    assert process.returncode == 0, message
 
 
 def flags(steps: int) -> list[str]:
@@ -129,15 +134,13 @@ def wait_for(condition, seconds: float = 60) -> None:
 
 
 def test_a_killed_run_resumes_to_identical_weights():
-    whole = start(*flags(200), "--out", "whole")
-    assert whole.wait() == 0, whole.stderr.read()
+    finish(start(*flags(200), "--out", "whole"))
     killed = start(*flags(200), "--out", "killed")
     wait_for(lambda: Path("killed/checkpoints/step-00000040").exists())
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert not Path("killed/summary.json").exists()
-    resumed = start("--resume", "--out", "killed")
-    assert resumed.wait() == 0, resumed.stderr.read()
+    finish(start("--resume", "--out", "killed"))
     assert last_checkpoint(RunFolder(Path("killed")), 200) == last_checkpoint(RunFolder(Path("whole")), 200)
 
 
@@ -191,11 +194,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(monkeypatch):
 
 
 def test_a_full_disk_keeps_the_last_checkpoint_and_is_told(monkeypatch):
-    stop_after(6, monkeypatch)
-    with pytest.raises(Stop):
-        trained("r")
-    monkeypatch.undo()
-    monkeypatch.chdir(Path("r").absolute().parent)
+    stopped("r", 6)
     write = Path.write_bytes
 
     def full(path, content):
@@ -238,22 +237,16 @@ def test_a_folder_that_cannot_be_written_ends_with_one_line(tmp_path):
     assert "file" in message
 
 
-def test_data_that_changed_under_a_run_is_refused(monkeypatch):
-    stop_after(4, monkeypatch)
-    with pytest.raises(Stop):
-        trained("r")
+def test_data_that_changed_under_a_run_is_refused():
+    stopped("r", 4)
     split = json.loads(Path("r/split.json").read_text())
     Path("r/split.json").write_text(json.dumps({**split, "fingerprint": "0" * 64}))
     with pytest.raises(UserError, match="digits has changed since the run was made"):
         trained("r")
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(monkeypatch, uninterrupted, capsys):
-    stop_after(7, monkeypatch)
-    with pytest.raises(Stop):
-        trained("r")
-    monkeypatch.undo()
-    monkeypatch.chdir(Path("r").absolute().parent)
+def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(uninterrupted, capsys):
+    stopped("r", 7)
     Path("r/checkpoints/step-00000006/model.safetensors").write_bytes(b"nonsense")
     resumed = trained("r")
     assert "step-00000006/model.safetensors is damaged" in capsys.readouterr().err.replace("\n", "")

@@ -17,6 +17,7 @@ def sinkhorn(logits_BK: Tensor, prior_K: Tensor, epsilon: float = 0.05, iteratio
     domain and in float32, so that large logits and a small epsilon cannot overflow; a class with prior
     zero receives nothing.
 
+    >>> import torch
     >>> sinkhorn(torch.zeros(4, 2), torch.tensor([0.75, 0.25]))[0]
     tensor([0.7500, 0.2500])
     """
@@ -44,6 +45,7 @@ def order_prior(prior_K: Tensor, marginals_K: Tensor, num_seen: int) -> Tensor:
     Section 3.1): the largest novel share goes to the novel output that is predicted most. Seen classes
     keep their place.
 
+    >>> import torch
     >>> order_prior(torch.tensor([0.5, 0.1, 0.4]), torch.tensor([0.2, 0.6, 0.2]), num_seen=1)
     tensor([0.5000, 0.4000, 0.1000])
     """
