@@ -101,7 +101,7 @@ def test_training_sees_nothing_of_the_hidden_labels(world, monkeypatch):
     scrambled = dataclasses.replace(dataset, train=dataclasses.replace(dataset.train, labels=labels))
     monkeypatch.setattr(module, "load_dataset", lambda name: scrambled)
 
-    other = pose(digits(), CPU, world.split.to_json(scrambled.fingerprint()))
+    other = pose(digits(), CPU, world.split.to_json(fingerprint=scrambled.fingerprint()))
 
     assert not np.array_equal(other.truths["unlabelled"].labels, world.truths["unlabelled"].labels)
     before, after = contents(world.training), contents(other.training)
@@ -116,9 +116,9 @@ def test_labels_belong_to_their_images(world):
 
 def test_a_saved_split_is_taken_over(world):
     config = dataclasses.replace(digits(), seed=9)
-    assert pose(config, CPU, world.split.to_json(world.fingerprint)).split == world.split
+    assert pose(config, CPU, world.split.to_json(fingerprint=world.fingerprint)).split == world.split
 
 
 def test_a_saved_split_of_other_data_is_refused(world):
     with pytest.raises(UserError, match="digits has changed"):
-        pose(digits(), CPU, world.split.to_json("0" * 64))
+        pose(digits(), CPU, world.split.to_json(fingerprint="0" * 64))

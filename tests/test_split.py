@@ -66,13 +66,13 @@ def test_imbalance_leaves_every_class_at_least_one_image():
 
 def test_json_round_trip_keeps_the_split_and_the_fingerprint():
     split = make_split(labels_of(30, 20, 25, 15), 4, Problem(), seed=3)
-    assert Split.from_json(split.to_json("abc")) == (split, "abc")
+    assert Split.from_json(split.to_json(fingerprint="abc")) == (split, {"fingerprint": "abc"})
 
 
 def test_the_same_on_any_machine():
     # the value comes from a second implementation that uses nothing but hashlib and json
     split = make_split(np.arange(40) % 4, 4, Problem(labelled=25), seed=0)
-    digest = hashlib.sha256(split.to_json("abc").encode()).hexdigest()
+    digest = hashlib.sha256(split.to_json(fingerprint="abc").encode()).hexdigest()
     assert digest == "c101e2d2207f33fd37194ca0385f559cae67f7b1074b3052410391b7cef09dea"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
-from torch import Tensor
+from torch import Tensor, nn
 
 from openworld.errors import UserError
 
@@ -36,6 +36,12 @@ class Checkpoint:
 
     def tensors(self, part: str) -> dict[str, Tensor]:
         return load_file(self.path / f"{part}.safetensors")
+
+    def load_into(self, module: nn.Module, part: str) -> None:
+        try:
+            module.load_state_dict(self.tensors(part))
+        except RuntimeError:
+            raise UserError(f"{self.path} does not fit the run's config.toml: was that edited?") from None
 
 
 class DamagedCheckpoint(Exception):
@@ -60,16 +66,16 @@ def save(folder: Path, step: int, parts: dict[str, dict[str, Tensor]], state: di
             _flush(path)
         replaced = folder / f"{target.name}.old"
         if target.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
             target.rename(replaced)
         aside.rename(target)
         _flush(folder)
-        shutil.rmtree(replaced, ignore_errors=True)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
     # Only earlier steps go: a later one can only be damaged, or the run would have gone on from it.
     earlier = [path for path in newest_first(folder) if path.name < target.name]
-    for old in earlier[KEEP - 1 :]:
+    for old in [*earlier[KEEP - 1 :], *folder.glob("step-*.tmp"), *folder.glob("step-*.old")]:
         shutil.rmtree(old)
     return target
 

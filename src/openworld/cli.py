@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import shlex
 import shutil
 import sys
 import time
@@ -14,6 +16,10 @@ from openworld.config import Config, Option, did_you_mean, flatten, options, rea
 from openworld.errors import UserError
 from openworld.recipes import RECIPES, recipe_for
 
+# Read by OpenMP when torch is imported. Threads that wait actively make a step ten times slower as soon as another
+# process wants a core.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit: 0, 2 for what the user can put right, 128 + n for signal n."""
@@ -22,8 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(parsed.command(parsed))
     except UserError as error:
         fail(str(error), 2)
-    except OSError as error:  # a full or read-only disk, above all
-        fail(f"{error.filename or 'the disk'}: {error.strerror or error}", 2)
     except KeyboardInterrupt:
         fail("interrupted", 130)
 
@@ -62,7 +66,6 @@ def add_command(commands, name: str, run: Callable[[argparse.Namespace], int], s
     parser = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
     parser.set_defaults(command=run, parser=parser)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
@@ -72,9 +75,10 @@ def add_command(commands, name: str, run: Callable[[argparse.Namespace], int], s
 
 def add_train(commands) -> None:
     parser = add_command(commands, "train", run_train, "Train on a set in which some classes have no label at all.")
-    parser.epilog = "Defaults in brackets are the paper's; the recipe changes some of them, the file and the flags any."
+    parser.epilog = "In brackets: the paper's value, and that of the digits where the recipe takes another."
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder (default: a new one under runs/)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; flags win over it")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument(
         "--resume", action="store_true", help="continue the run in --out, or start it where there is none"
     )
@@ -90,8 +94,7 @@ def add_option(group, option: Option) -> None:
     """A flag for a field; without it the attribute is absent, so that what was asked for is known."""
     flag = f"--{option.name.replace('_', '-')}"
     choices = f" One of {', '.join(option.choices)}." if option.choices else ""
-    default = "" if option.default is None else f" [{option.default}]"
-    settings = {"default": argparse.SUPPRESS, "help": option.help + choices + default}
+    settings = {"default": argparse.SUPPRESS, "help": option.help + choices + defaults_of(option)}
     if option.name == "data":
         group.add_argument("data", nargs="?", metavar="DATA", **settings)
     elif option.type is bool:
@@ -99,9 +102,16 @@ def add_option(group, option: Option) -> None:
     elif option.choices:
         group.add_argument(flag, choices=option.choices, metavar="NAME", **settings)
     else:
-        kind = int if option.type == int | None else option.type
-        metavar = {int: "N", float: "X", str: "NAME"}[kind]
-        group.add_argument(flag, type=kind, metavar=metavar, **settings)
+        metavar = {int: "N", float: "X", str: "NAME"}[option.kind]
+        group.add_argument(flag, type=option.kind, metavar=metavar, **settings)
+
+
+def defaults_of(option: Option) -> str:
+    """The paper's value, and that of the digits where it is another."""
+    on_digits = flatten(RECIPES["digits"]())[option.name]
+    if option.default is None or option.path[0] not in ("problem", "training", "trssl"):
+        return ""
+    return f" [{option.default}]" if on_digits == option.default else f" [{option.default}; digits {on_digits}]"
 
 
 def asked_for(parsed: argparse.Namespace) -> dict[str, Any]:
@@ -121,25 +131,27 @@ def run_train(parsed: argparse.Namespace) -> int:
     if parsed.resume and not parsed.out:
         raise UserError("--resume needs --out: which run is to be continued?")
     asked = asked_for(parsed)
-    config = resolve(asked)
 
     from openworld.devices import pick_device
     from openworld.record import RunFolder
     from openworld.signals import Interrupted
     from openworld.train import train
 
-    device = pick_device(parsed.device)
-    path = parsed.out or new_folder(config)
-    if parsed.resume and RunFolder(path).exists:
-        run = RunFolder(path)
+    if parsed.resume and RunFolder(parsed.out).exists:
+        run = RunFolder(parsed.out)
         config = run.config()
         refuse_changes(config, asked)
     else:
-        run = RunFolder.new(path)
+        config = resolve(asked)
+        run = RunFolder.new(parsed.out or new_folder(config))
+    go_on = f"continue with: openworld train --resume --out {shlex.quote(str(run.path))}"
     try:
-        summary = run.summary() or train(config, run, device, parsed.quiet)
+        summary = run.summary() or train(config, run, pick_device(parsed.device), parsed.quiet)
     except Interrupted as stopped:
-        fail(str(stopped), stopped.exit_code)
+        fail(f"{stopped}; {go_on}", stopped.exit_code)
+    except OSError as error:  # a full or read-only disk, above all
+        saved = f"; what was saved is still there; {go_on}" if run.exists else ""
+        raise UserError(f"{error.filename or run.path}: {error.strerror or error}{saved}") from None
     if parsed.json:
         print(json.dumps({**summary, "run": str(run.path)}))
     else:
@@ -157,7 +169,7 @@ def refuse_changes(config: Config, asked: dict[str, Any]) -> None:
 
 
 def new_folder(config: Config) -> Path:
-    stem = f"{config.data}-{config.method}-{time.strftime('%Y%m%d-%H%M%S')}"
+    stem = f"{config.data}-{config.method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     path, number = Path("runs") / stem, 1
     while path.exists():
         number += 1

@@ -8,9 +8,11 @@ This module must stay free of torch: `openworld --help` reads it.
 import ast
 import dataclasses
 import difflib
+import functools
 import inspect
 import itertools
 import json
+import math
 import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -132,6 +134,15 @@ class Config:
     training: Training = field(default_factory=Training)
     trssl: TrsslOptions = field(default_factory=TrsslOptions)
 
+    def __post_init__(self):
+        for name, value in flatten(self).items():
+            _check(not isinstance(value, float) or math.isfinite(value), name, value, "a finite number")
+
+    def switched_off(self) -> list[str]:
+        """The parts of the method that are turned off."""
+        method_options = getattr(self, self.method)  # a method's section bears its name
+        return [name for name, value in vars(method_options).items() if value is False]
+
 
 def _check(holds: bool, name: str, value: object, wanted: str) -> None:
     if not holds:
@@ -152,16 +163,26 @@ class Option:
         return self.path[-1]
 
     @property
+    def kind(self) -> type:
+        """What a value is made by: str, int, float or bool."""
+        return int if self.type == int | None else str if self.choices else self.type
+
+    @property
     def choices(self) -> tuple[str, ...] | None:
         return get_args(self.type) if get_origin(self.type) is Literal else None
 
 
-def options(cls: type = Config, path: tuple[str, ...] = ()) -> Iterator[Option]:
+@functools.cache
+def options() -> tuple[Option, ...]:
     """Every field of the configuration, sections flattened; names are unique over all sections."""
+    return tuple(_options(Config, ()))
+
+
+def _options(cls: type, path: tuple[str, ...]) -> Iterator[Option]:
     docs = field_docs(cls)
     for item in dataclasses.fields(cls):
         if dataclasses.is_dataclass(item.type):
-            yield from options(item.type, (*path, item.name))
+            yield from _options(item.type, (*path, item.name))
         else:
             yield Option((*path, item.name), item.type, item.default, docs[item.name])
 
@@ -259,9 +280,8 @@ def _typed(option: Option, value: Any, path: Path) -> Any:
         if value not in option.choices:
             raise UserError(f"{path}: {option.name} is {value!r}; it must be one of {', '.join(option.choices)}")
         return value
-    wanted = int if option.type == int | None else option.type
-    if wanted is float and type(value) is int:
+    if option.kind is float and type(value) is int:
         value = float(value)
-    if type(value) is not wanted:
-        raise UserError(f"{path}: {option.name} is {value!r}; it must be of type {wanted.__name__}")
+    if type(value) is not option.kind:
+        raise UserError(f"{path}: {option.name} is {value!r}; it must be of type {option.kind.__name__}")
     return value

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,21 +35,26 @@ def predict_logits(network: Network, images: Tensor, chunk: int = 2048) -> Tenso
     return logits
 
 
+def predict_and_count(network: Network, truth: Truth, num_seen: int) -> tuple[np.ndarray, np.ndarray]:
+    """(N, K) logits, and the confusion matrix of true classes and predicted ids."""
+    logits = predict_logits(network, truth.images).cpu().numpy()
+    num_classes = max(int(truth.labels.max()) + 1, num_seen)
+    return logits, confusion_matrix(truth.labels, logits.argmax(axis=1), num_classes, num_seen)
+
+
 def progress_scores(network: Network, truth: Truth, num_seen: int) -> dict[str, float | None]:
     """The strict accuracies, and what novel accuracy is made of, to be logged while training.
 
     `novel_as_seen` is the share of novel samples lost to seen classes; `novel_only` is the accuracy that
     novel samples would have if only novel outputs could answer.
     """
-    logits = predict_logits(network, truth.images).cpu().numpy()
-    num_true = _num_true(truth, num_seen)
-    counts = confusion_matrix(truth.labels, logits.argmax(axis=1), num_true, num_seen)
+    logits, counts = predict_and_count(network, truth, num_seen)
     scores = accuracy(counts, num_seen, "trssl")
     is_novel = truth.labels >= num_seen
     novel_only = None
     if is_novel.any() and logits.shape[1] > num_seen:
         among_novel = num_seen + logits[is_novel, num_seen:].argmax(axis=1)
-        novel_counts = confusion_matrix(truth.labels[is_novel], among_novel, num_true, num_seen)
+        novel_counts = confusion_matrix(truth.labels[is_novel], among_novel, len(counts), num_seen)
         novel_only = accuracy(novel_counts, num_seen, "trssl").novel
     return {
         "seen": scores.seen,
@@ -61,9 +67,8 @@ def progress_scores(network: Network, truth: Truth, num_seen: int) -> dict[str, 
 
 def evaluate_part(network: Network, world: OpenWorld, part: str) -> dict[str, Any]:
     """Accuracies on a part, `test` or `unlabelled`, under every protocol, and its NMI and ARI."""
-    truth, num_seen = world.truths[part], world.training.num_seen
-    predicted = predict_logits(network, truth.images).argmax(dim=1).cpu().numpy()
-    counts = confusion_matrix(truth.labels, predicted, _num_true(truth, num_seen), num_seen)
+    num_seen = world.training.num_seen
+    _, counts = predict_and_count(network, world.truths[part], num_seen)
     return {
         "protocols": {protocol: vars(accuracy(counts, num_seen, protocol)) for protocol in PROTOCOLS},
         "nmi": normalised_mutual_information(counts),
@@ -82,7 +87,7 @@ def evaluate_run(run: RunFolder, part: str, device: torch.device, warn: Callable
         warn(f"{run.path} is not finished: this is step {saved.step} of {config.training.steps}")
     data = world.training
     network = build_network(config.training.network, data.num_classes, data.unlabelled, generator(0, "unused"))
-    network.load_state_dict(saved.tensors("average"))
+    saved.load_into(network, "average")
     network.to(device)
     return {"run": str(run.path), "part": part, "step": saved.step, **evaluate_part(network, world, part)}
 
@@ -102,7 +107,3 @@ def write_predictions(run: RunFolder, network: Network, world: OpenWorld, batche
             names = world.class_names[first], world.class_names[second]
             rows.append((position, part, names[0], f"{confidence:.4f}", f"{spread:.4f}", names[1]))
     run.write_csv("predictions.csv", ["index", "split", "prediction", "confidence", "uncertainty", "runner_up"], rows)
-
-
-def _num_true(truth: Truth, num_seen: int) -> int:
-    return max(int(truth.labels.max()) + 1, num_seen)

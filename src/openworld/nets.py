@@ -131,6 +131,7 @@ class CosineHead(nn.Module):
 
     def forward(self, features_BD: Tensor) -> Tensor:
         with torch.autocast(features_BD.device.type, enabled=False):
+            # normalised here too: a mean of unit vectors, as in the averaged model, is none
             return F.linear(F.normalize(features_BD.float()), F.normalize(self.weight))
 
     @torch.no_grad()

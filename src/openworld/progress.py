@@ -21,9 +21,9 @@ class ProgressDisplay:
         if not quiet and sys.stderr.isatty():
             self.bar = Progress(
                 TextColumn("step {task.completed}/{task.total}"),
-                BarColumn(),
+                BarColumn(bar_width=10),
+                TimeRemainingColumn(compact=True),
                 TextColumn("{task.fields[status]}"),
-                TimeRemainingColumn(),
                 console=Console(stderr=True),
             )
             self.task = self.bar.add_task("train", total=total, status="")
@@ -47,7 +47,11 @@ class ProgressDisplay:
         """Whether it is time to show something; what is shown has to be fetched from the device."""
         return not self.quiet and time.monotonic() >= self.next_due
 
-    def show(self, step: int, loss: float) -> None:
+    def show(self, step: int, loss: float, scores: dict[str, float | None] | None = None) -> None:
+        """A new state of the bar, or a line; new accuracies are shown from now on."""
+        if scores:
+            known = [f"{name} {scores[name]:.1f}" for name in ("seen", "novel", "all") if scores[name] is not None]
+            self.accuracy = "".join(f"{text} " for text in known) + " "
         now = time.monotonic()
         done, elapsed = step - self.start, max(now - self.began, 1e-9)
         status = f"loss {loss:.3f}  {self.accuracy}{done * self.images_per_step / elapsed:,.0f} images/s"
@@ -58,11 +62,6 @@ class ProgressDisplay:
             left = (self.total - step) * elapsed / max(done, 1)
             print(f"step {step}/{self.total}  {status}  {left:,.0f} s left", file=sys.stderr, flush=True)
             self.next_due = now + SECONDS_BETWEEN_LINES
-
-    def set_accuracy(self, scores: dict[str, float | None]) -> None:
-        """Remember the latest accuracies, to be shown from now on."""
-        known = [f"{name} {scores[name]:.1f}" for name in ("seen", "novel", "all") if scores[name] is not None]
-        self.accuracy = " ".join(known) + "  " if known else ""
 
     def warn(self, message: str) -> None:
         console = self.bar.console if self.bar else Console(stderr=True, soft_wrap=True)

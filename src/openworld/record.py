@@ -1,11 +1,14 @@
 """The run folder: the interface between training and whatever reads its results."""
 
 import csv
+import fcntl
+import io
 import json
 import os
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,11 @@ from torch import Tensor
 
 from openworld import __version__, checkpoint
 from openworld.checkpoint import Checkpoint, DamagedCheckpoint
-from openworld.config import Config, read_toml, replace, write_toml
+from openworld.config import Config, options, read_toml, replace, write_toml
 from openworld.errors import UserError
+
+LOCK = "lock"
+"""Locked, not only there, while a process trains: the lock of a killed process is free by itself."""
 
 
 class RunFolder:
@@ -30,7 +36,7 @@ class RunFolder:
         run = cls(path)
         if run.exists:
             raise UserError(f"{path} holds a run already: add --resume to continue it, or choose another --out")
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and not (path.is_dir() and all(_is_leftover(entry) for entry in path.iterdir())):
             raise UserError(f"{path} exists and is not a run: choose another --out")
         return run
 
@@ -50,7 +56,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     def config(self) -> Config:
-        return replace(Config(), read_toml(self.path / "config.toml"))
+        values = read_toml(self.path / "config.toml")
+        missing = [option.name for option in options() if option.name not in values and option.default is not None]
+        if missing:
+            raise UserError(f"{self.path / 'config.toml'} is damaged: it lacks {', '.join(missing)}")
+        return replace(Config(), values)
 
     def read(self, name: str) -> str | None:
         try:
@@ -58,25 +68,40 @@ class RunFolder:
         except FileNotFoundError:
             return None
 
-    def begin(self, config: Config, split: str, device: torch.device) -> None:
-        """What the run is, before its first step."""
+    @contextmanager
+    def at_work(self, config: Config, split: str, device: torch.device) -> Iterator[None]:
+        """Say what the run is, before its first step; within this context no other process may work in the folder."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self.write("config.toml", write_toml(config))  # first: it makes the folder a run, the rest follows from it
-        self.write("split.json", split)
-        self.write_json("environment.json", environment(device))
+        with (self.path / LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"{self.path}: another process is training in this folder") from None
+            self.write("config.toml", write_toml(config))  # first: it makes the folder a run, the rest follows from it
+            self.write("split.json", split)
+            sessions = _json_or_none(self.read("environment.json")) or {"sessions": []}
+            sessions["sessions"].append(environment(device))
+            self.write_json("environment.json", sessions)
+            yield
 
     def write(self, name: str, text: str) -> None:
         aside = self.path / f"{name}.tmp"
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(self.path / name)
+        try:
+            with aside.open("w", encoding="utf-8", newline="") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(self.path / name)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         self.write(name, json.dumps(content, indent=1) + "\n")
 
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run."""
-        text = self.read("summary.json")
-        return json.loads(text) if text else None
+        return _json_or_none(self.read("summary.json"))
 
     def newest_checkpoint(self, warn) -> Checkpoint | None:
         """The newest checkpoint that is sound; damaged ones are named, left alone and passed over."""
@@ -107,12 +132,22 @@ class RunFolder:
             file.write(json.dumps(line) + "\n")
 
     def write_csv(self, name: str, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
-        aside = self.path / f"{name}.tmp"
-        with aside.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(header)
-            writer.writerows(rows)
-        aside.replace(self.path / name)
+        text = io.StringIO()
+        csv.writer(text).writerows([header, *rows])
+        self.write(name, text.getvalue())
+
+
+def _is_leftover(path: Path) -> bool:
+    """Whether a file in a folder is only what a run left that ended before it began."""
+    return path.name == LOCK or path.suffix == ".tmp"
+
+
+def _json_or_none(text: str | None) -> Any:
+    """The content of a file, or None where it is missing or damaged and can be made again."""
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return None
 
 
 class Meter:
@@ -141,7 +176,7 @@ class Meter:
 def environment(device: torch.device) -> dict[str, Any]:
     """What a run was made with."""
     return {
-        "command": ["openworld", *sys.argv[1:]],
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "openworld": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,

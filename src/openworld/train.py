@@ -45,10 +45,10 @@ class Learner:
         self.meter.add({"loss": result.loss, "gradient_norm": gradient_norm, **result.logs})
         self.step += 1
 
-    def end_epoch(self, batches: Batches) -> None:
+    def settle_average(self, batches: Batches) -> None:
+        """Make the averaged model fit for use: its BatchNorm statistics are those of the latest batches."""
         recent = range(max(self.step - RECALIBRATION_BATCHES, 0), self.step)
         self.average.recalibrate(batches.at(step).views for step in recent)
-        self.method.end_epoch(self.average.network, batches, self.step)
 
     def save(self, run: RunFolder) -> None:
         parts = {
@@ -60,10 +60,10 @@ class Learner:
         checkpoint.save(run.checkpoints, self.step, parts, {"meter": self.meter.state()})
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
-        self.network.load_state_dict(saved.tensors("model"))
-        self.average.network.load_state_dict(saved.tensors("average"))
+        saved.load_into(self.network, "model")
+        saved.load_into(self.average.network, "average")
+        saved.load_into(self.method, "method")
         self.optimiser.load(saved.tensors("optimizer"))
-        self.method.load_state_dict(saved.tensors("method"))
         self.meter.load(saved.state["meter"], next(self.network.parameters()).device)
         self.step = saved.step
 
@@ -77,32 +77,32 @@ def train(config: Config, run: RunFolder, device: torch.device, quiet: bool = Fa
     batches = Batches(world.training, training, config.seed, learner.method.num_views)
     display = ProgressDisplay(training.steps, batches.rows, quiet)
     warn_of_weak_spots(world, display)
-    run.begin(config, world.split.to_json(world.fingerprint), device)
-    clock = start_or_resume(learner, run, display)
-
-    with StopSignals() as stop, display:
+    with run.at_work(config, world.split_json(), device), StopSignals() as stop, display:
+        clock = start_or_resume(learner, run, display)
         while learner.step < training.steps:
             learner.learn(batches)
+            stop_signal = stop.received
             at_end_of_epoch = learner.step % training.epoch_steps == 0 or learner.step == training.steps
-            if device.type == "cpu" or at_end_of_epoch or learner.step % STEPS_BETWEEN_CHECKS == 0:
+            if device.type == "cpu" or at_end_of_epoch or stop_signal or learner.step % STEPS_BETWEEN_CHECKS == 0:
                 refuse_failure(learner, run, display)
-            if display.due:
-                display.show(learner.step, learner.meter.means()["loss"])
+            if at_end_of_epoch or stop_signal:
+                learner.settle_average(batches)
             if at_end_of_epoch:
-                learner.end_epoch(batches)
-                display.set_accuracy(record_epoch(learner, world, config, run, clock))
-            if at_end_of_epoch or stop.received:
+                learner.method.end_epoch(learner.average.network, batches, learner.step)
+                line = record_epoch(learner, world, config, run, clock)
+                display.show(learner.step, line["loss"], line["average"])
+            elif display.due:
+                display.show(learner.step, learner.meter.means()["loss"])
+            if at_end_of_epoch or stop_signal:
                 learner.save(run)
-            if stop.received and learner.step < training.steps:
-                go_on = f"openworld train --resume --out {run.path}"
-                raise Interrupted(stop.received, f"stopped at step {learner.step}; continue with: {go_on}")
-
-    write_predictions(run, learner.average.network, world, batches, config)
-    return summarise(learner, world, config, run, clock)
+            if stop_signal:
+                raise Interrupted(stop_signal, f"stopped at step {learner.step}")
+        write_predictions(run, learner.average.network, world, batches, config)
+        return summarise(learner, world, config, run, clock)
 
 
 class Clock:
-    """Seconds of training, those before a resumption included."""
+    """Seconds of training, those recorded before a resumption included."""
 
     def __init__(self, before: float):
         self.started = time.monotonic() - before
@@ -136,33 +136,29 @@ def refuse_failure(learner: Learner, run: RunFolder, display: ProgressDisplay) -
         last_good = run.newest_checkpoint(display.warn)
         raise UserError(
             f"the loss or its gradient is not finite at step {step}: that update was refused; "
-            f"the last good checkpoint is {last_good.path}; a lower --lr may help"
+            f"the last good checkpoint is {last_good.path if last_good else 'none'}; a lower --lr may help"
         )
 
 
-def record_epoch(
-    learner: Learner, world: OpenWorld, config: Config, run: RunFolder, clock: Clock
-) -> dict[str, float | None]:
+def record_epoch(learner: Learner, world: OpenWorld, config: Config, run: RunFolder, clock: Clock) -> dict[str, Any]:
     """A line of metrics: means over the epoch, and student and averaged model side by side on the test part."""
     truth, num_seen = world.truths["test"], world.training.num_seen
-    scores = progress_scores(learner.average.network, truth, num_seen)
-    run.add_metrics(
-        {
-            "step": learner.step,
-            "seconds": clock.seconds(),
-            "lr": learning_rate(learner.step - 1, config.training),
-            **learner.meter.means(),
-            "average": scores,
-            "student": progress_scores(learner.network, truth, num_seen),
-        }
-    )
+    line = {
+        "step": learner.step,
+        "seconds": clock.seconds(),
+        "lr": learning_rate(learner.step - 1, config.training),
+        **learner.meter.means(),
+        "average": progress_scores(learner.average.network, truth, num_seen),
+        "student": progress_scores(learner.network, truth, num_seen),
+    }
+    run.add_metrics(line)
     learner.meter = Meter()
-    return scores
+    return line
 
 
 def summarise(learner: Learner, world: OpenWorld, config: Config, run: RunFolder, clock: Clock) -> dict[str, Any]:
     """The result of the run's last step, under the strict protocol; the other protocols beside it."""
-    problem, switches = config.problem, ("uncertainty", "mixed_labels", "cross_labels", "mixup")
+    problem = config.problem
     scores = evaluate_part(learner.average.network, world, "test")
     summary = {
         **scores["protocols"]["trssl"],
@@ -182,7 +178,7 @@ def summarise(learner: Learner, world: OpenWorld, config: Config, run: RunFolder
         "prior": problem.prior,
         "method": config.method,
         "recipe": config.recipe,
-        "switches": [name for name in switches if not getattr(config.trssl, name)],
+        "switches": config.switched_off(),
         "device": describe(world.training.device),
     }
     run.write_json("summary.json", summary)

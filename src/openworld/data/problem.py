@@ -59,24 +59,32 @@ class OpenWorld:
     class_names: tuple[str, ...]
     """One for each output of the classifier: the seen classes' own names, then novel-1, novel-2, ..."""
 
+    def split_json(self) -> str:
+        """What `pose` needs to pose the same problem again."""
+        return self.split.to_json(fingerprint=self.fingerprint, prior=self.training.prior.tolist())
+
 
 def pose(config: Config, device: torch.device, saved_split: str | None = None) -> OpenWorld:
     """Load the data and separate what training sees from the truth; a saved split is held to its data."""
     dataset = load_dataset(config.data)
     fingerprint = dataset.fingerprint()
     if saved_split is None:
-        split = make_split(dataset.train.labels, len(dataset.class_names), config.problem, config.seed)
+        split, facts = make_split(dataset.train.labels, len(dataset.class_names), config.problem, config.seed), {}
     else:
-        split, expected = Split.from_json(saved_split)
-        if fingerprint != expected:
+        split, facts = Split.from_json(saved_split)
+        if fingerprint != facts["fingerprint"]:
             raise UserError(f"{config.data} has changed since the run was made: its images or labels are not the same")
     labelled, unlabelled = np.array(split.labelled), np.array(split.unlabelled)
     train, test = dataset.train, dataset.test
+    if "prior" in facts:  # the file that it came from may be gone
+        prior = torch.tensor(facts["prior"])
+    else:
+        prior = class_prior(split, train.labels[labelled], config.problem)
     training = TrainingSet(
         labelled=to_tensor(train.pixels[labelled], device),
         labels=torch.from_numpy(train.labels[labelled]).to(device),
         unlabelled=to_tensor(train.pixels[unlabelled], device),
-        prior=class_prior(split, train.labels[labelled], config.problem).to(device),
+        prior=prior.to(device),
         num_seen=split.num_seen,
     )
     truths = {

@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +24,21 @@ class Split:
     class_sizes: tuple[int, ...]
     """Training images of each class, labelled and unlabelled together: the counts that a prior may know."""
 
-    def to_json(self, fingerprint: str) -> str:
-        return json.dumps({"fingerprint": fingerprint, **asdict(self)})
+    def to_json(self, **facts: Any) -> str:
+        """The split, and facts that belong to it, as text."""
+        return json.dumps({**facts, **asdict(self)})
 
     @staticmethod
-    def from_json(text: str) -> tuple["Split", str]:
-        """The split and the fingerprint of the data it was made for."""
-        fields = json.loads(text)
-        fingerprint = fields.pop("fingerprint")
-        return Split(**{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}), fingerprint
+    def from_json(text: str) -> tuple["Split", dict[str, Any]]:
+        """The split and the facts."""
+        try:
+            facts = json.loads(text)
+            mine = {field.name: facts.pop(field.name) for field in fields(Split)}
+        except (ValueError, KeyError, AttributeError) as error:
+            raise UserError(f"split.json is damaged: {error!r}") from None
+        return Split(
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in mine.items()}
+        ), facts
 
 
 def make_split(labels: np.ndarray, num_classes: int, problem: Problem, seed: int) -> Split:

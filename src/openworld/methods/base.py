@@ -25,7 +25,7 @@ class Method(nn.Module, ABC):
     Its state, whatever must survive a checkpoint, is its registered buffers.
     """
 
-    num_views: int = 2
+    num_views: int
     """Views of each unlabelled sample that it wants in a batch."""
 
     def __init__(self, config: Config, data: TrainingSet):

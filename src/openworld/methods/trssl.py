@@ -44,7 +44,8 @@ class Trssl(Method):
             if options.cross_labels:  # each view is labelled by the other
                 logits_a, logits_b = logits_b, logits_a
             (soft_a, error_a), (soft_b, error_b) = self.assign(logits_a), self.assign(logits_b)
-            pseudo_labels, hard = torch.cat([soft_a, soft_b]), torch.zeros(())
+            pseudo_labels = torch.cat([soft_a, soft_b])
+            hard = torch.zeros_like(pseudo_labels[:, 0], dtype=torch.bool)
             if options.mixed_labels:
                 pseudo_labels, hard = harden_novel(pseudo_labels, self.num_seen, options.threshold)
 
