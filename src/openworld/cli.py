@@ -16,9 +16,9 @@ from openworld.config import Config, Option, did_you_mean, flatten, options, rea
 from openworld.errors import UserError
 from openworld.recipes import RECIPES, recipe_for
 
-# Read by OpenMP when torch is imported. Threads that wait actively make a step ten times slower as soon as another
-# process wants a core.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Read by OpenMP when torch is imported: how long a thread spins before it sleeps. By default so long that a step takes
+# 30 times as long as soon as another process wants a core; this long costs nothing on an idle machine (docs/log.md).
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
