@@ -18,8 +18,8 @@ def digits() -> Config:
         training=Training(
             network="small",
             augment="digits",
-            steps=700,
-            epoch_steps=100,
+            steps=550,
+            epoch_steps=110,
             batch_labelled=64,
             batch_unlabelled=128,
             lr=0.5,
