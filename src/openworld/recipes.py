@@ -9,8 +9,8 @@ from openworld.errors import UserError
 def digits() -> Config:
     """scikit-learn's 8x8 digits: the default.
 
-    Command: openworld train. Measured over seeds 0, 1, 2 on two CPU cores (Xeon, torch 2.13): 98.9 / 98.5 / 98.7,
-    43 to 46 s a run (benchmarks/results/digits.json). Beyond the paper: more Sinkhorn iterations, a higher
+    Command: openworld train. Measured over seeds 0, 1, 2 on two CPU cores (Xeon, torch 2.13): 99.6 / 98.0 / 98.8,
+    29 to 38 s a run (benchmarks/results/digits.json). Beyond the paper: more Sinkhorn iterations, a higher
     learning rate, and uncertainty temperatures from half of the run on. Each was needed for novel classes to come
     out right on every seed (docs/log.md).
     """
