@@ -17,6 +17,7 @@ lint: $(READY)
 
 digits: $(READY)  ## measure what the README says about the digits
 	$(VENV)/bin/python benchmarks/measure.py digits --seeds 0 1 2
+	$(VENV)/bin/python benchmarks/measure.py digits-untouched-seeds --seeds 10 11 12 13 14
 	$(VENV)/bin/python benchmarks/kmeans_pixels.py
 
 $(READY): pyproject.toml constraints.txt

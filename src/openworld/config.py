@@ -98,7 +98,7 @@ class TrsslOptions:
     uncertainty_views: int = 10
     """Views over which a sample's uncertainty is measured."""
     uncertainty_from: float = 0.0
-    """Share of the run before temperatures follow the uncertainty: too early, they freeze early mistakes."""
+    """Share of the run before temperatures follow the uncertainty: too early can cost novel classes (docs/log.md)."""
     uncertainty: bool = True
     """Temperatures of unlabelled samples follow their uncertainty; off: all have the temperature."""
     mixed_labels: bool = True
