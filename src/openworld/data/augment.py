@@ -1,10 +1,13 @@
-"""Random views: batched, with draws for each sample, on the device of the images.
+"""Random views: batched, with draws for each sample, on the device of the samples.
 
-A family maps (uint8 images, generator) to floats in [0, 1]. Shapes: B samples, H x W pixels.
+A view is a function of the sample and of what is drawn for its place in the batch. The image families follow
+the code of the paper's authors. Shapes: B samples of D features, or of C x H x W pixels; images are square.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +15,40 @@ from torch import Generator, Tensor
 
 from openworld.data import image_ops as ops
 
+BRIGHTNESS, CONTRAST, SATURATION, HUE = 0.4, 0.4, 0.2, 0.1
+"""How far colour jitter goes, on each side of no change."""
+BLUR = (0.1, 2.0)
+"""The range of a blur's standard deviation, in pixels."""
+NOISE, DROPPED = 0.2, 0.1
+"""What stands for augmentation where nothing is known of the features: noise of a fifth of their spread hides what is
+small, and one in ten that is missing keeps a network from leaning on any of them alone."""
 
-def digits_views(images: Tensor, source: Generator) -> Tensor:
+
+@dataclass(frozen=True)
+class Family:
+    """The views of one kind of data."""
+
+    random: Callable[[Tensor, Generator], Tensor]
+    """(uint8 images (B, C, H, W) or float features (B, D), source) -> one random view of each; images in [0, 1]."""
+    plain: Callable[[Tensor], Tensor]
+    """The view by which samples are judged, of the same shape: no randomness."""
+
+
+def family(name: str, mean: Tensor, std: Tensor) -> Family:
+    """The family by its name; mean and std, of each channel or feature, are those of the training set."""
+    if name == "features":
+        return Family(random=partial(features_view, mean=mean, std=std), plain=Tensor.float)
+    return IMAGE_FAMILIES[name]
+
+
+def features_view(features: Tensor, source: Generator, mean: Tensor, std: Tensor) -> Tensor:
+    """Gaussian noise on every entry; some entries are lost, and the mean stands in for them."""
+    shape, device = features.shape, features.device
+    noisy = features.float() + NOISE * std * torch.randn(shape, generator=source, device=device)
+    return torch.where(torch.rand(shape, generator=source, device=device) < DROPPED, mean, noisy)
+
+
+def digits_view(images: Tensor, source: Generator) -> Tensor:
     """What differs between two hands that write the same digit: turn, shear, scale, shift, and pressure."""
     draw = Draws(images, source)
     turn, shear = draw.uniform(-15, 15) * (math.pi / 180), draw.uniform(-0.2, 0.2)
@@ -26,83 +61,158 @@ def digits_views(images: Tensor, source: Generator) -> Tensor:
         torch.stack([scale_y * sin, scale_y * (shear * sin + cos), shift_y], dim=1),
     ]
     grid = F.affine_grid(torch.stack(rows, dim=1), list(images.shape), align_corners=False)
-    pixels = F.grid_sample(images.float() / 255, grid, align_corners=False, padding_mode="zeros")
+    pixels = F.grid_sample(as_floats(images), grid, align_corners=False, padding_mode="zeros")
     return pixels.clamp(0, 1) ** pressure[:, None, None, None]
 
 
-def cifar_views(images: Tensor, source: Generator) -> Tensor:
-    """The paper's views for CIFAR, with the parameters of its authors' code."""
+def cifar_view(images: Tensor, source: Generator) -> Tensor:
     draw = Draws(images, source)
-    pixels = crop_and_flip(images.float() / 255, draw, padding=4, smallest_area=0.5)
-    jittered = colour_jitter(pixels, draw, brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
-    pixels = _where(draw.chance(0.6), jittered, pixels)
-    pixels = _where(draw.chance(0.1), ops.solarize(pixels, draw.uniform(0, 1)), pixels)
-    return _where(draw.chance(0.1), ops.equalize(pixels), pixels)
+    pixels = padded_or_resized_crop(images, draw, smallest_area=0.5)
+    pixels = colour_jitter(pixels, draw, share=0.6)
+    pixels = apply_to(draw.chance(0.1), ops.solarize, pixels, draw.share())
+    return apply_to(draw.chance(0.1), ops.equalize, pixels)
 
 
-FAMILIES: dict[str, Callable[[Tensor, Generator], Tensor]] = {"digits": digits_views, "cifar": cifar_views}
+def tiny_view(images: Tensor, source: Generator) -> Tensor:
+    draw = Draws(images, source)
+    return jitter_gray_blur(padded_or_resized_crop(images, draw, smallest_area=0.5), draw)
+
+
+def photos_view(images: Tensor, source: Generator, smallest_area: float) -> Tensor:
+    draw, stored = Draws(images, source), images.shape[2]
+    sides = resized_sides(draw, stored, smallest_area)
+    return jitter_gray_blur(crop_and_flip(images, draw, sides, room=stored - sides, size=shown(stored)), draw)
+
+
+def as_floats(images: Tensor) -> Tensor:
+    return images / 255
+
+
+def centre_crop(images: Tensor) -> Tensor:
+    size = shown(images.shape[2])
+    start = (images.shape[2] - size) // 2
+    return as_floats(images[:, :, start : start + size, start : start + size])
+
+
+def shown(stored: int) -> int:
+    """The side that the network sees of a stored photo: 224 pixels of 256."""
+    return stored * 7 // 8
+
+
+IMAGE_FAMILIES = {
+    "digits": Family(digits_view, as_floats),
+    "cifar": Family(cifar_view, as_floats),
+    "tiny": Family(tiny_view, as_floats),
+    "photos": Family(partial(photos_view, smallest_area=0.5), centre_crop),
+    "imagenet": Family(partial(photos_view, smallest_area=0.2), centre_crop),
+}
+FAMILIES = (*IMAGE_FAMILIES, "features")
 
 
 class Draws:
-    """One draw for each sample of a batch."""
+    """Draws for each sample of a batch. All are made at once, since on a GPU many small calls cost more."""
+
+    MOST = 40
+    """Enough for one view by any family."""
 
     def __init__(self, images: Tensor, source: Generator):
-        self.count, self.device, self.source = len(images), images.device, source
+        self._numbers = torch.rand((self.MOST, len(images)), generator=source, device=images.device)
+        self._each = self._numbers.unbind()
+        self._taken = 0
 
-    def uniform(self, low: float, high: float, columns: int | None = None) -> Tensor:
-        shape = (self.count,) if columns is None else (self.count, columns)
-        return torch.rand(shape, generator=self.source, device=self.device) * (high - low) + low
+    def share(self) -> Tensor:
+        """(B,) numbers in [0, 1)."""
+        self._taken += 1
+        return self._each[self._taken - 1]
+
+    def shares(self, count: int) -> Tensor:
+        """(count, B)."""
+        self._taken += count
+        assert self._taken <= self.MOST, "a family that draws more must raise Draws.MOST"
+        return self._numbers[self._taken - count : self._taken]
+
+    def uniform(self, low: float, high: float) -> Tensor:
+        return self.share() * (high - low) + low
 
     def chance(self, probability: float) -> Tensor:
-        return self.uniform(0, 1) < probability
-
-    def below(self, limit: Tensor) -> Tensor:
-        """A whole number, as a float, from 0 to limit - 1 for each sample."""
-        return (self.uniform(0, 1) * limit).floor().clamp(max=limit - 1)
+        return self.share() < probability
 
 
-def crop_and_flip(pixels: Tensor, draw: Draws, padding: int, smallest_area: float) -> Tensor:
-    """Half of the samples are padded and cropped, half are cropped and resized; half of all are mirrored."""
-    size = pixels.shape[2]
-    grid = torch.arange(size, device=pixels.device)
-    width, height = _crop_size(draw, size, smallest_area)
-    is_resized, is_mirrored = draw.chance(0.5)[:, None], draw.chance(0.5)[:, None]
-    axes = []
-    for length in (height, width):
-        shift = draw.below(torch.full_like(length, 2 * padding + 1)) - padding
-        resized = ops.window(draw.below(size - length + 1), length, size)
-        axes.append(torch.where(is_resized, resized, grid + shift[:, None]))
-    rows, columns = axes
-    return ops.resample(pixels, rows, torch.where(is_mirrored, columns.flip(1), columns))
+def apply_to(chosen_B: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
+    """The images, with a change made to the chosen ones by their parameters; `images` may be overwritten."""
+    make = _change_chosen if images.device.type == "cpu" else _change_all
+    return make(chosen_B, change, images, *parameters)
 
 
-def _crop_size(draw: Draws, size: int, smallest_area: float, tries: int = 10) -> tuple[Tensor, Tensor]:
-    """Width and height of a resized crop: the first of ten draws of area and shape that fits into the image."""
-    area = draw.uniform(smallest_area, 1, tries) * size**2
-    shape = draw.uniform(-math.log(4 / 3), math.log(4 / 3), tries).exp()
-    widths, heights = (area * shape).sqrt().round(), (area / shape).sqrt().round()
-    fits = (widths <= size) & (heights <= size)
-    first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
-    return widths.gather(1, first)[:, 0].clamp(max=size), heights.gather(1, first)[:, 0].clamp(max=size)
+def _change_chosen(chosen_B: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
+    """No work is wasted."""
+    chosen = chosen_B.nonzero()[:, 0]
+    changed = change(*(batch.index_select(0, chosen) for batch in (images, *parameters)))
+    return images.index_copy_(0, chosen, changed)
 
 
-def colour_jitter(
-    pixels: Tensor, draw: Draws, brightness: float, contrast: float, saturation: float, hue: float
-) -> Tensor:
-    """Four adjustments in a random order for each sample."""
+def _change_all(chosen_B: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
+    """Work is wasted, but nobody waits: to learn which are chosen, the host would have to wait for the device."""
+    return torch.where(chosen_B.view(-1, 1, 1, 1), change(images, *parameters), images)
+
+
+def padded_or_resized_crop(images: Tensor, draw: Draws, smallest_area: float) -> Tensor:
+    """Half of the samples are padded and cropped, half are cropped and resized."""
+    size = images.shape[2]
+    is_padded = draw.chance(0.5)
+    sides = resized_sides(draw, size, smallest_area).masked_fill_(is_padded, size)
+    return crop_and_flip(images, draw, sides, room=size - sides + is_padded * (size // 8 * 2), size=size)
+
+
+def resized_sides(draw: Draws, size: int, smallest_area: float, tries: int = 10) -> Tensor:
+    """(2, B) height and width of a crop: the first of ten draws of area and shape that fits into the image."""
+    area = draw.shares(tries) * (size**2 * (1 - smallest_area)) + size**2 * smallest_area
+    log_shape = (draw.shares(tries) - 0.5) * (2 * math.log(4 / 3))
+    sides = (area * torch.stack([-log_shape, log_shape]).exp_()).sqrt_().round_()
+    fits = sides.amax(dim=0) <= size
+    first = fits.to(torch.uint8).argmax(dim=0)
+    return sides.gather(1, first.expand(2, 1, -1))[:, 0].clamp(max=size)
+
+
+def crop_and_flip(images: Tensor, draw: Draws, sides_2B: Tensor, room: Tensor, size: int) -> Tensor:
+    """Crops of these sides, moved by whole pixels within the room around the middle; half of them are mirrored."""
+    # a product of floats may be rounded up to the limit, which is one too many
+    steps = (draw.shares(2) * (room + 1)).floor_().minimum(room)
+    middles = (images.shape[2] - room) / 2 + steps
+    height, width = sides_2B
+    mirrored_or_not = torch.copysign(width, draw.share() - 0.5)
+    return ops.crop(as_floats(images), middles, torch.stack([height, mirrored_or_not]), size)
+
+
+def colour_jitter(pixels: Tensor, draw: Draws, share: float) -> Tensor:
+    """A share of the samples changes in brightness, contrast, saturation and hue, each in an order of its own."""
     adjustments = [
-        (ops.adjust_brightness, draw.uniform(1 - brightness, 1 + brightness)),
-        (ops.adjust_contrast, draw.uniform(1 - contrast, 1 + contrast)),
-        (ops.adjust_saturation, draw.uniform(1 - saturation, 1 + saturation)),
-        (ops.shift_hue, draw.uniform(-hue, hue)),
+        ops.brightness(draw.uniform(1 - BRIGHTNESS, 1 + BRIGHTNESS)),
+        ops.contrast(draw.uniform(1 - CONTRAST, 1 + CONTRAST)),
+        ops.saturation(draw.uniform(1 - SATURATION, 1 + SATURATION)),
     ]
-    order = draw.uniform(0, 1, len(adjustments)).argsort(dim=1)
-    for turn in order.unbind(dim=1):
-        before = pixels
-        for number, (adjust, amount) in enumerate(adjustments):
-            pixels = _where(turn == number, adjust(before, amount), pixels)
+    hue, times = draw.uniform(-HUE, HUE), draw.shares(4)
+    times_B3, order_B3 = times[:3].T.sort(dim=1)
+    blends_B33 = torch.stack(adjustments, dim=1).gather(1, order_B3[:, :, None].expand(-1, -1, 3))
+    is_before_hue_B3 = times_B3 < times[3][:, None]
+    return apply_to(draw.chance(share), _jitter, pixels, blends_B33, is_before_hue_B3, hue)
+
+
+def _jitter(pixels: Tensor, blends_B33: Tensor, is_before_hue_B3: Tensor, hue_B: Tensor) -> Tensor:
+    """The blends that come before the shift of hue, the shift, and the blends that come after it.
+
+    Hue is the dearest of the four, and so it is computed once, not once for each place it may take.
+    """
+    for is_due, weights in zip(is_before_hue_B3.unbind(dim=1), blends_B33.unbind(dim=1), strict=True):
+        pixels = apply_to(is_due, ops.blend, pixels, weights)
+    pixels = ops.shift_hue(pixels, hue_B)
+    for is_due, weights in zip((~is_before_hue_B3).unbind(dim=1), blends_B33.unbind(dim=1), strict=True):
+        pixels = apply_to(is_due, ops.blend, pixels, weights)
     return pixels
 
 
-def _where(chosen_B: Tensor, changed: Tensor, unchanged: Tensor) -> Tensor:
-    return torch.where(chosen_B[:, None, None, None], changed, unchanged)
+def jitter_gray_blur(pixels: Tensor, draw: Draws) -> Tensor:
+    pixels = colour_jitter(pixels, draw, share=0.5)
+    pixels = apply_to(draw.chance(0.2), ops.grayscale, pixels)
+    blur = partial(ops.gaussian_blur, reach=math.ceil(3 * BLUR[1]))
+    return apply_to(draw.chance(0.2), blur, pixels, draw.uniform(*BLUR))

@@ -1,0 +1,184 @@
+"""How fast random views are made: ours, and image by image with Pillow.
+
+    python benchmarks/augment.py [--device cuda]
+
+Both make the CIFAR family's views of the same images, already in memory. Ours makes a batch at a time on the device;
+Pillow works in one process for each core, from array to array. Prints a line for each and writes
+benchmarks/results/augment-{cpu|cuda}.json.
+"""
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import torch
+from measure import RESULTS, commit
+from PIL import Image, ImageEnhance, ImageOps
+
+from openworld.data import augment
+from openworld.record import environment
+from openworld.rng import generator
+
+BATCH, SIZE = 768, 32
+"""Two views of 256 unlabelled images and 256 labelled ones, as a step of the paper on CIFAR needs."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", type=torch.device, default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--repeats", type=int, default=100, help="batches that are timed")
+    options = parser.parse_args()
+    pixels = np.random.default_rng(0).integers(0, 256, (BATCH, SIZE, SIZE, 3), dtype=np.uint8)
+    theirs = measure_pillow(pixels, max(3, options.repeats // 10))
+    ours = measure_ours(pixels, options.device, options.repeats)
+    content = {
+        "command": f"python {shlex.join(sys.argv)}",
+        "commit": commit(),
+        "environment": environment(options.device),
+        "batch": BATCH,
+        "ours": ours,
+        "pillow": theirs,
+        "ratio": ours["images_per_second"] / theirs["images_per_second"],
+    }
+    path = RESULTS / f"augment-{options.device.type}.json"
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    print("ours  ", json.dumps(ours))
+    print("Pillow", json.dumps(theirs))
+    print(f"{content['ratio']:.1f} times as many images; written to {path}")
+
+
+def measure_ours(pixels: np.ndarray, device: torch.device, repeats: int) -> dict[str, float]:
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().to(device)
+    channel_statistics = images.float().mean(dim=(0, 2, 3)) / 255, images.float().std(dim=(0, 2, 3)) / 255
+    # Training frees large tensors all the time. Only after such a one does the C library keep memory of this size,
+    # and most of the time would go into asking for it anew.
+    torch.ones(31 * 2**18)
+    random_view = augment.family("cifar", *channel_statistics).random
+
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    def one_batch(number: int) -> None:
+        random_view(images, generator(0, "benchmark", number, device=device))
+
+    def one_batch_and_wait(number: int) -> None:
+        one_batch(number)
+        wait()
+
+    def all_batches(_: int) -> None:
+        for number in range(repeats):
+            one_batch(number)
+        wait()
+
+    return {
+        **speed(seconds_of(one_batch_and_wait, repeats)),
+        "ms_in_a_row": 1000 * seconds_of(all_batches, repeats=3) / repeats,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def measure_pillow(pixels: np.ndarray, repeats: int) -> dict[str, float]:
+    processes = len(os.sched_getaffinity(0))
+    # more parts than processes, so that none of them waits long for the last
+    parts = np.array_split(np.arange(len(pixels)), 4 * processes)
+    # a fresh interpreter for each: one that is forked beside a GPU or threads may hang
+    with multiprocessing.get_context("spawn").Pool(processes, initializer=keep, initargs=(pixels,)) as pool:
+
+        def one_batch(number: int) -> None:
+            pool.map(make_views, [(number, part) for part in parts], chunksize=1)
+
+        return {**speed(seconds_of(one_batch, repeats)), "processes": processes}
+
+
+def seconds_of(work: Callable[[int], None], repeats: int) -> float:
+    """The median, after two rounds that are not counted."""
+    seconds = []
+    for number in range(repeats + 2):
+        start = time.perf_counter()
+        work(number)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[2:])
+
+
+def speed(seconds: float) -> dict[str, float]:
+    return {"ms": 1000 * seconds, "images_per_second": BATCH / seconds}
+
+
+def keep(pixels: np.ndarray) -> None:
+    """The images of a worker process, which are sent to it once."""
+    global kept_pixels
+    kept_pixels = pixels
+
+
+def make_views(job: tuple[int, np.ndarray]) -> None:
+    number, part = job
+    rng = Random(f"{number}/{part[0]}")
+    for position in part:
+        pillow_view(kept_pixels[position], rng)
+
+
+def pillow_view(pixels: np.ndarray, rng: Random) -> np.ndarray:
+    """The CIFAR family for one image."""
+    image = Image.fromarray(pixels)
+    image = pillow_padded_crop(image, rng) if rng.random() < 0.5 else pillow_resized_crop(image, rng)
+    if rng.random() < 0.5:
+        image = ImageOps.mirror(image)
+    if rng.random() < 0.6:
+        image = pillow_jitter(image, rng)
+    if rng.random() < 0.1:
+        image = ImageOps.solarize(image, rng.uniform(0, 255))
+    if rng.random() < 0.1:
+        image = ImageOps.equalize(image)
+    return np.array(image, dtype=np.float32).transpose(2, 0, 1) / 255
+
+
+def pillow_padded_crop(image: Image.Image, rng: Random) -> Image.Image:
+    left, top = (rng.randint(-SIZE // 8, SIZE // 8) for _ in range(2))
+    return image.crop((left, top, left + SIZE, top + SIZE))
+
+
+def pillow_resized_crop(image: Image.Image, rng: Random) -> Image.Image:
+    width = height = SIZE
+    for _ in range(10):
+        area, shape = rng.uniform(0.5, 1) * SIZE**2, math.exp(rng.uniform(-math.log(4 / 3), math.log(4 / 3)))
+        width, height = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+        if width <= SIZE and height <= SIZE:
+            break
+    left, top = rng.randint(0, max(0, SIZE - width)), rng.randint(0, max(0, SIZE - height))
+    return image.crop((left, top, left + width, top + height)).resize((SIZE, SIZE), Image.BILINEAR)
+
+
+def pillow_jitter(image: Image.Image, rng: Random) -> Image.Image:
+    def by(reach: float) -> float:
+        return rng.uniform(1 - reach, 1 + reach)
+
+    adjustments: list[Callable[[Image.Image], Image.Image]] = [
+        lambda image: ImageEnhance.Brightness(image).enhance(by(augment.BRIGHTNESS)),
+        lambda image: ImageEnhance.Contrast(image).enhance(by(augment.CONTRAST)),
+        lambda image: ImageEnhance.Color(image).enhance(by(augment.SATURATION)),
+        lambda image: pillow_hue(image, rng.uniform(-augment.HUE, augment.HUE)),
+    ]
+    rng.shuffle(adjustments)
+    for adjust in adjustments:
+        image = adjust(image)
+    return image
+
+
+def pillow_hue(image: Image.Image, shift: float) -> Image.Image:
+    hue, saturation, value = image.convert("HSV").split()
+    turned = Image.fromarray(np.array(hue) + np.uint8(round(shift * 255) % 256))  # bytes go round as hue does
+    return Image.merge("HSV", (turned, saturation, value)).convert("RGB")
+
+
+if __name__ == "__main__":
+    main()
