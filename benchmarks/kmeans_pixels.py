@@ -12,14 +12,14 @@ import torch
 from measure import commit
 from sklearn.cluster import KMeans
 
-from openworld.data.images import digits
+from openworld.data.benchmarks import read_benchmark
 from openworld.metrics import accuracy, confusion_matrix
 from openworld.record import environment
 
 
 def main() -> None:
-    dataset = digits()
-    train, test = (pixels.reshape(len(pixels), -1) / 255 for pixels in (dataset.train.pixels, dataset.test.pixels))
+    dataset = read_benchmark("digits", Path())
+    train, test = (pixels.reshape(len(pixels), -1) / 255 for pixels in (dataset.train.content, dataset.test.content))
     scores = []
     for seed in range(10):
         clusters = KMeans(10, n_init=10, random_state=seed).fit(train).predict(test)

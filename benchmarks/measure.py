@@ -17,9 +17,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from openworld.cli import asked_for, make_parser, resolve
+from openworld.cli import make_parser
+from openworld.commands.common import runtime_of
+from openworld.commands.train import asked_for
 from openworld.config import replace, write_toml
-from openworld.devices import pick_device
+from openworld.plan import plan_run
 from openworld.record import RunFolder, environment
 from openworld.train import train
 
@@ -33,14 +35,15 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where NAME.json goes")
     ours, train_flags = parser.parse_known_args()
     parsed = make_parser().parse_args(["train", *train_flags])
-    config, device = resolve(asked_for(parsed)), pick_device(parsed.device)
+    runtime = runtime_of(parsed)
+    plan = plan_run(asked_for(parsed), runtime, parsed.minutes)
     runs = []
     for seed in ours.seeds:
         with tempfile.TemporaryDirectory() as folder:
             run = RunFolder(Path(folder) / "run")
-            summary = train(replace(config, {"seed": seed}), run, device, parsed.quiet)
+            summary = train(replace(plan.config, {"seed": seed}), run, runtime, plan.dataset)
             runs.append({**summary, "epochs": run.metrics()})
-        record(ours, config, device, runs)
+        record(ours, plan.config, runtime.device, runs)
         print(json.dumps({key: summary[key] for key in ("seed", "seen", "novel", "all", "seconds")}))
 
 

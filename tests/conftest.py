@@ -10,5 +10,6 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def _away_from_the_repository(tmp_path, monkeypatch):
-    """Whatever a test writes without being told where goes into its own folder."""
+    """Whatever a test writes without being told where goes into its own folder, and so do caches."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -1,12 +1,14 @@
 """Batch k of a run is a function of the seed and of k alone."""
 
+import dataclasses
+
 import pytest
 import torch
+from worlds import training_set
 
 from openworld.config import Training
-from openworld.data import augment
+from openworld.data.augment import Family
 from openworld.data.batches import Batch, Batches
-from openworld.data.problem import TrainingSet
 from openworld.errors import UserError
 from openworld.rng import generator
 
@@ -17,12 +19,13 @@ def make_batches(seed: int = 0, batch_labelled: int = 4, batch_unlabelled: int =
     """Every labelled image has a label of its own, by which it is known again."""
     source = generator(0, "images")
     pixels = torch.randint(0, 256, (NUM_LABELLED + NUM_UNLABELLED, 1, 8, 8), generator=source, dtype=torch.uint8)
-    data = TrainingSet(
+    data = training_set(
         labelled=pixels[:NUM_LABELLED],
         labels=torch.arange(NUM_LABELLED),
         unlabelled=pixels[NUM_LABELLED:],
         prior=torch.full((NUM_LABELLED,), 1 / NUM_LABELLED),
         num_seen=NUM_LABELLED,
+        augment="digits",
     )
     training = Training(augment="digits", batch_labelled=batch_labelled, batch_unlabelled=batch_unlabelled)
     return Batches(data, training, seed, num_views=2)
@@ -86,10 +89,11 @@ def test_the_two_views_of_a_sample_differ():
     assert (first != second).flatten(1).any(dim=1).all()
 
 
-def test_rows_belong_to_their_labels_and_index(monkeypatch):
-    monkeypatch.setitem(augment.FAMILIES, "digits", lambda images, source: images)
+def test_rows_belong_to_their_labels_and_index():
     batches = make_batches()
+    unchanged = Family(random=lambda images, source: images, plain=lambda images: images)
+    batches.data = dataclasses.replace(batches.data, family=unchanged)
     batch = batches.at(5)
-    assert torch.equal(batch.labelled, batches.data.labelled[batch.labels])
-    assert torch.equal(batch.views, batches.data.unlabelled[batch.index.repeat(2)])
+    assert torch.equal(batch.labelled, batches.data.labelled.take(batch.labels))
+    assert torch.equal(batch.views, batches.data.unlabelled.take(batch.index.repeat(2)))
     assert len(batch.labelled) + len(batch.views) == batches.rows

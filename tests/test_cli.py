@@ -5,8 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
+from worlds import RUNTIME
 
-from openworld.cli import asked_for, main, make_parser, resolve
+from openworld.cli import main, make_parser
+from openworld.commands.train import asked_for
+from openworld.data.benchmarks import read_benchmark
+from openworld.plan import plan_run
 from openworld.record import RunFolder
 
 FROZEN_FLAGS = Path(__file__).parent / "flags.txt"
@@ -21,7 +25,8 @@ def run(*arguments: object) -> int:
 
 
 def resolved(*arguments: str):
-    return resolve(asked_for(make_parser().parse_args(["train", *arguments])))
+    """The configuration of a benchmark, whether it is there or not."""
+    return plan_run(asked_for(make_parser().parse_args(["train", *arguments])), RUNTIME).config
 
 
 @pytest.fixture
@@ -53,11 +58,14 @@ def test_help_answers_without_torch_in_half_a_second():
 def test_flags_are_frozen():
     """A new flag is a decision: write it into flags.txt."""
     commands = make_parser()._subparsers._group_actions[0].choices
+    verbs = commands.pop("data")._subparsers._group_actions[0].choices
+    commands |= {f"data {name}": parser for name, parser in verbs.items()}
     flags = [f"{name} {flag}" for name, parser in commands.items() for flag in parser._option_string_actions]
     assert sorted(flags) == FROZEN_FLAGS.read_text().splitlines()
 
 
-def test_flags_win_over_the_file_which_wins_over_the_recipe(tmp_path):
+def test_flags_win_over_the_file_which_wins_over_the_recipe(tmp_path, monkeypatch):
+    monkeypatch.setattr("openworld.plan.open_dataset", lambda *_: read_benchmark("digits", Path("nowhere")))
     file = tmp_path / "settings.toml"
     file.write_text('recipe = "paper"\nseed = 5\n[trssl]\ntemperature = 0.3\nepsilon = 0.2\n')
     config = resolved("cifar10", "--config", str(file), "--temperature", "0.4")
@@ -87,7 +95,7 @@ def test_flags_win_over_the_file_which_wins_over_the_recipe(tmp_path):
         (["train", "--config", "nowhere.toml"], "nowhere.toml: there is no such configuration file"),
         (["train", "--resume"], "--resume needs --out"),
         (["train", "--device", "cuda"], "torch sees no GPU"),
-        (["train", "cifar10"], "batches.meta.txt is missing: get CIFAR's binary version"),
+        (["train", "cifar10"], "is missing: run `openworld data fetch cifar10`"),
         (["evaluate", "nowhere"], "nowhere is not a run: it has no config.toml"),
         (["evaluate"], "the following arguments are required: RUN"),
         (["trian"], "invalid choice: 'trian'"),

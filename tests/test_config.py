@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
+from worlds import RUNTIME
 
 from openworld.config import Config, Problem, Training, TrsslOptions, flatten, options, read_toml, replace, write_toml
 from openworld.errors import UserError
@@ -20,7 +20,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_resolved_configuration_survives_the_file(tmp_path, name):
-    config = replace(RECIPES[name](), {"num_classes": 12, "prior": 'a "b".txt', "mixup": False, "seed": 7})
+    config = replace(RECIPES[name]("digits"), {"num_classes": 12, "prior": 'a "b".txt', "mixup": False, "seed": 7})
     assert replace(Config(), read_toml(written(tmp_path, write_toml(config)))) == config
 
 
@@ -30,7 +30,7 @@ def test_names_of_fields_are_unique_so_that_flags_can_be_flat():
 
 
 def test_flatten_and_replace_are_inverse():
-    config = RECIPES["digits"]()
+    config = RECIPES["digits"]("digits")
     assert replace(Config(), flatten(config)) == config
 
 
@@ -52,10 +52,10 @@ def test_every_field_is_read_by_something_that_computes(monkeypatch):
             read.add(name)
         return object.__getattribute__(self, name)
 
-    config = replace(RECIPES["digits"](), {"steps": 2, "epoch_steps": 1, "uncertainty_from": 0.0})
+    config = replace(RECIPES["digits"]("digits"), {"steps": 2, "epoch_steps": 1, "uncertainty_from": 0.0})
     for section in (Config, Problem, Training, TrsslOptions):
         monkeypatch.setattr(section, "__getattribute__", watched)
-    train(config, RunFolder(Path("r")), torch.device("cpu"), quiet=True)
+    train(config, RunFolder(Path("r")), RUNTIME)
     provenance = {"recipe"}
     assert {option.name for option in options()} - read == provenance
 
@@ -89,6 +89,7 @@ def test_a_whole_number_is_good_for_a_float(tmp_path):
         ("imbalance", 0.5),
         ("num_classes", 0),
         ("steps", 0),
+        ("image_size", 4),
         ("lr", 0.0),
         ("warmup", 1.0),
         ("momentum", 1.0),
@@ -110,11 +111,12 @@ def test_a_value_out_of_range_names_its_flag(field, value):
 
 
 def test_the_recipe_follows_from_the_data_unless_named():
-    assert recipe_for("auto", "digits") == "digits"
-    assert recipe_for("auto", "cifar100") == "paper"
-    assert recipe_for("paper", "digits") == "paper"
+    assert recipe_for("auto", "digits", is_benchmark=True) == "digits"
+    assert recipe_for("auto", "cifar100", is_benchmark=True) == "paper"
+    assert recipe_for("auto", "photos", is_benchmark=False) == "own"
+    assert recipe_for("paper", "digits", is_benchmark=True) == "paper"
     with pytest.raises(UserError, match="did you mean paper"):
-        recipe_for("papre", "digits")
+        recipe_for("papre", "digits", is_benchmark=True)
 
 
 def test_defaults_are_the_papers():

@@ -5,10 +5,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from worlds import CPU
 
 from openworld.config import options
 from openworld.data import augment
-from openworld.nets import BODIES, CosineHead, Network, build_network, channel_statistics
+from openworld.data.problem import statistics
+from openworld.data.samples import Kept
+from openworld.nets import BODIES, CosineHead, Network, build_network
 from openworld.rng import generator
 
 
@@ -18,8 +21,12 @@ def noise(count: int = 10, size: int = 8) -> Tensor:
     return (pixels * torch.tensor([255, 100, 30])[:, None, None]).to(torch.uint8)
 
 
+def network_for(name: str, num_classes: int, images: Tensor, seed: int = 0) -> Network:
+    return build_network(name, num_classes, *statistics(Kept(images, CPU)), generator(seed, "weights"))
+
+
 def small_network(seed: int = 0) -> Network:
-    return build_network("small", 7, noise(), generator(seed, "weights"))
+    return network_for("small", 7, noise(), seed)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +62,7 @@ def test_sizes_of_the_last_map_and_of_the_features(name, size, last_map, num_fea
 @pytest.mark.parametrize(("name", "size"), [("small", 8), ("resnet18-cifar", 32), ("resnet18-tiny", 64)])
 def test_logits_are_cosines(name, size):
     images = noise(4, size)
-    logits = build_network(name, 7, images, generator(0, "weights"))(images / 255)
+    logits = network_for(name, 7, images)(images / 255)
     assert logits.shape == (4, 7)
     assert logits.abs().max() <= 1 + 1e-6
     assert logits.std() > 0.01
@@ -91,7 +98,7 @@ def test_weights_come_from_the_generator_alone():
 def test_channel_statistics_against_numpy():
     images = noise()
     pixels = images.numpy() / 255
-    mean, std = channel_statistics(images, chunk=3)
+    mean, std = statistics(Kept(images, CPU))
     np.testing.assert_allclose(mean, pixels.mean(axis=(0, 2, 3)), rtol=1e-5)
     np.testing.assert_allclose(std, pixels.std(axis=(0, 2, 3)), rtol=1e-5)
 
@@ -107,7 +114,7 @@ def test_normalisation_is_inside_the_network():
 
 def test_images_of_one_colour_do_not_break_the_network():
     grey = torch.full((4, 1, 8, 8), 128, dtype=torch.uint8)
-    assert build_network("small", 3, grey, generator(0, "weights"))(grey / 255).isfinite().all()
+    assert network_for("small", 3, grey)(grey / 255).isfinite().all()
 
 
 def test_every_network_and_family_can_be_chosen_and_no_other():

@@ -2,8 +2,11 @@ import dataclasses
 
 import pytest
 import torch
+from worlds import CPU
 
 from openworld.config import Training
+from openworld.data.problem import statistics
+from openworld.data.samples import Kept
 from openworld.nets import build_network
 from openworld.optim import Average, Optimiser, averaging_decay, learning_rate
 from openworld.rng import generator
@@ -13,7 +16,7 @@ IMAGES = torch.randint(0, 256, (32, 1, 8, 8), dtype=torch.uint8, generator=gener
 
 
 def small_network():
-    return build_network("small", 4, IMAGES, generator(0, "weights"))
+    return build_network("small", 4, *statistics(Kept(IMAGES, CPU)), generator(0, "weights"))
 
 
 def loss_of(network, scale: float = 1.0):

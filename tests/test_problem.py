@@ -1,21 +1,23 @@
 """What training may know: the class prior, and the separation from the truth."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from worlds import RUNTIME
 
 from openworld.config import Problem
 from openworld.data import problem as module
-from openworld.data.images import load_dataset
+from openworld.data.benchmarks import read_benchmark
 from openworld.data.problem import TrainingSet, class_prior, pose
 from openworld.data.split import make_split
 from openworld.errors import UserError
 from openworld.recipes import digits
 
-CPU = torch.device("cpu")
+CONFIG = digits("digits")
 
 
 def prior_of(sizes: list[int], problem: Problem) -> Tensor:
@@ -72,14 +74,14 @@ def test_a_missing_prior_file_is_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def world() -> module.OpenWorld:
-    return pose(digits(), CPU)
+    return pose(CONFIG, RUNTIME)
 
 
 def test_shapes_of_the_digits(world):
-    training, num_images = world.training, len(load_dataset("digits").train.labels)
+    training, num_images = world.training, len(read_benchmark("digits", Path("nowhere")).train.labels)
     assert len(training.labelled) + len(training.unlabelled) == num_images
-    assert training.labelled.shape[1:] == training.unlabelled.shape[1:] == (1, 8, 8)
-    assert training.labelled.dtype == training.unlabelled.dtype == torch.uint8
+    assert training.labelled.shape == training.unlabelled.shape == (1, 8, 8)
+    assert training.labelled.data.dtype == training.unlabelled.data.dtype == torch.uint8
     assert len(training.labels) == len(training.labelled)
     assert (training.num_classes, training.num_seen) == (10, 5)
     assert world.class_names == ("0", "1", "2", "3", "4", "novel-1", "novel-2", "novel-3", "novel-4", "novel-5")
@@ -91,17 +93,19 @@ def test_the_known_prior_of_the_digits_is_the_truth(world):
 
 
 def contents(training: TrainingSet) -> dict[str, np.ndarray]:
-    return {field.name: np.asarray(getattr(training, field.name)) for field in dataclasses.fields(training)}
+    values = {field.name: getattr(training, field.name) for field in dataclasses.fields(training)}
+    del values["family"]
+    return {name: np.asarray(getattr(value, "data", value)) for name, value in values.items()}
 
 
-def test_training_sees_nothing_of_the_hidden_labels(world, monkeypatch):
-    dataset = load_dataset("digits")
+def test_training_sees_nothing_of_the_hidden_labels(world):
+    dataset = read_benchmark("digits", Path("nowhere"))
     labels, hidden = dataset.train.labels.copy(), np.array(world.split.unlabelled)
     labels[hidden] = np.random.default_rng(0).permutation(labels[hidden])
     scrambled = dataclasses.replace(dataset, train=dataclasses.replace(dataset.train, labels=labels))
-    monkeypatch.setattr(module, "load_dataset", lambda name: scrambled)
+    facts = {"fingerprint": pose(CONFIG, RUNTIME, dataset=scrambled).fingerprint}
 
-    other = pose(digits(), CPU, world.split.to_json(fingerprint=scrambled.fingerprint()))
+    other = pose(CONFIG, RUNTIME, world.split.to_json(**facts), scrambled)
 
     assert not np.array_equal(other.truths["unlabelled"].labels, world.truths["unlabelled"].labels)
     before, after = contents(world.training), contents(other.training)
@@ -109,16 +113,16 @@ def test_training_sees_nothing_of_the_hidden_labels(world, monkeypatch):
 
 
 def test_labels_belong_to_their_images(world):
-    train, positions = load_dataset("digits").train, list(world.split.labelled)
+    train, positions = read_benchmark("digits", Path("nowhere")).train, list(world.split.labelled)
     assert world.training.labels.tolist() == train.labels[positions].tolist()
-    assert np.array_equal(world.training.labelled[:, 0], train.pixels[positions, :, :, 0])
+    assert np.array_equal(world.training.labelled.data[:, 0], train.content[positions, :, :, 0])
 
 
 def test_a_saved_split_is_taken_over(world):
-    config = dataclasses.replace(digits(), seed=9)
-    assert pose(config, CPU, world.split.to_json(fingerprint=world.fingerprint)).split == world.split
+    config = dataclasses.replace(CONFIG, seed=9)
+    assert pose(config, RUNTIME, world.split.to_json(fingerprint=world.fingerprint)).split == world.split
 
 
 def test_a_saved_split_of_other_data_is_refused(world):
     with pytest.raises(UserError, match="digits has changed"):
-        pose(digits(), CPU, world.split.to_json(fingerprint="0" * 64))
+        pose(CONFIG, RUNTIME, world.split.to_json(fingerprint="0" * 64))

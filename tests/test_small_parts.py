@@ -88,7 +88,7 @@ def test_uncertainty_of_a_set_gives_every_chunk_and_view_its_own_draw():
         asked.append(counters)
         return part + torch.randn(part.shape, generator=generator(0, "view", *counters))
 
-    measured = measure_uncertainty(torch.nn.Identity(), images, random_view, num_views=3, temperature=0.5, chunk=3)
+    measured = measure_uncertainty(torch.nn.Identity(), images.split(3), random_view, num_views=3, temperature=0.5)
     assert len(set(asked)) == len(asked) == 9
     last = torch.stack([random_view(images[6:], 2, view) for view in range(3)])
     torch.testing.assert_close(measured[6:], view_uncertainty(last / 0.5))

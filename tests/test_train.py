@@ -13,12 +13,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from worlds import CPU, RUNTIME
 
 from openworld import checkpoint
 from openworld import train as training_module
 from openworld.config import replace
 from openworld.data import problem
-from openworld.data.images import digits as load_digits
+from openworld.data.benchmarks import read_benchmark
 from openworld.errors import UserError
 from openworld.evaluate import evaluate_run
 from openworld.methods.trssl import Trssl
@@ -28,16 +29,16 @@ from openworld.record import RunFolder
 from openworld.signals import Interrupted
 from openworld.train import train
 
-CPU = torch.device("cpu")
 TINY = replace(
-    digits(), {"steps": 9, "epoch_steps": 3, "batch_labelled": 8, "batch_unlabelled": 16, "uncertainty_views": 2}
+    digits("digits"),
+    {"steps": 9, "epoch_steps": 3, "batch_labelled": 8, "batch_unlabelled": 16, "uncertainty_views": 2},
 )
 GOLDEN = Path(__file__).parent / "golden_digits_losses.txt"
 
 
 def trained(path: str, config=TINY) -> RunFolder:
     run = RunFolder(Path(path))
-    train(config, run, CPU, quiet=True)
+    train(config, run, RUNTIME)
     return run
 
 
@@ -85,7 +86,7 @@ def test_losses_follow_the_golden_trajectory(monkeypatch):
         return result
 
     monkeypatch.setattr(Trssl, "loss", recording)
-    trained("golden", replace(digits(), {"steps": 20, "epoch_steps": 10, "uncertainty_views": 2}))
+    trained("golden", replace(digits("digits"), {"steps": 20, "epoch_steps": 10, "uncertainty_views": 2}))
     golden = [float(line) for line in GOLDEN.read_text().splitlines() if not line.startswith("#")]
     assert losses == pytest.approx(golden, rel=0.02)
 
@@ -161,17 +162,17 @@ def test_a_signal_saves_a_checkpoint_and_says_how_to_go_on(number, code):
 
 
 def test_hidden_labels_replaced_by_noise_change_no_weight(uninterrupted, monkeypatch):
-    dataset = load_digits()
+    dataset = read_benchmark("digits", Path("nowhere"))
 
-    def with_noise(config, device, saved_split=None):
+    def with_noise(config, runtime, saved_split, _dataset):
         split = problem.make_split(dataset.train.labels, 10, config.problem, config.seed)
         labels = dataset.train.labels.copy()
         hidden = np.array(split.unlabelled)
         labels[hidden] = np.random.default_rng(0).integers(0, 10, len(hidden))
         test = dataclasses.replace(dataset.test, labels=np.zeros_like(dataset.test.labels))
         noisy = dataclasses.replace(dataset, train=dataclasses.replace(dataset.train, labels=labels), test=test)
-        monkeypatch.setattr(problem, "load_dataset", lambda name: noisy)
-        return problem.pose(config, device, split.to_json(fingerprint=noisy.fingerprint()))
+        fingerprint = problem.pose(config, runtime, dataset=noisy).fingerprint
+        return problem.pose(config, runtime, split.to_json(fingerprint=fingerprint), noisy)
 
     monkeypatch.setattr(training_module, "pose", with_noise)
     blind = trained("blind")
@@ -263,7 +264,7 @@ def test_student_and_averaged_model_track_each_other(monkeypatch):
     over as many, as in the probes in which the averaged model was useless, would be noticed.
     """
     fast_turnover = {"steps": 240, "epoch_steps": 60, "lr": 0.1, "weight_decay": 5e-3}
-    config = replace(digits(), {**fast_turnover, "batch_unlabelled": 32, "uncertainty_views": 2})
+    config = replace(digits("digits"), {**fast_turnover, "batch_unlabelled": 32, "uncertainty_views": 2})
 
     def largest_gap(path: str) -> float:
         lines = trained(path, config).metrics()[1:]
@@ -289,11 +290,11 @@ def test_a_run_stopped_within_an_epoch_can_be_evaluated(monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(training_module.Learner, "learn", learn_and_interrupt)
-    config = replace(digits(), {"steps": 200, "epoch_steps": 200, "lr": 0.1, "batch_unlabelled": 64})
+    config = replace(digits("digits"), {"steps": 200, "epoch_steps": 200, "lr": 0.1, "batch_unlabelled": 64})
     with pytest.raises(Interrupted, match="stopped at step 60"):
         trained("r", config)
     warnings = []
-    scores = evaluate_run(RunFolder(Path("r")), "test", CPU, warnings.append)
+    scores = evaluate_run(RunFolder(Path("r")), "test", RUNTIME, warnings.append)
     assert warnings == ["r is not finished: this is step 60 of 200"]
     assert scores["protocols"]["trssl"]["seen"] > 80
 
@@ -313,10 +314,10 @@ def test_a_file_of_shares_is_needed_only_once():
     config = replace(TINY, {"prior": "shares.txt"})
     run = trained("r", config)
     Path("shares.txt").unlink()
-    evaluate_run(run, "test", CPU, print)
+    evaluate_run(run, "test", RUNTIME, print)
     Path("r/summary.json").write_text("{ damaged")
     assert run.summary() is None
-    assert train(config, run, CPU, quiet=True)["prior"] == "shares.txt"
+    assert train(config, run, RUNTIME)["prior"] == "shares.txt"
     assert len(json.loads(run.read("environment.json"))["sessions"]) == 2
 
 
@@ -332,7 +333,7 @@ def test_a_damaged_file_of_a_run_is_named(name, text, answer):
     run = trained("r")
     Path("r", name).write_text(text)
     with pytest.raises(UserError, match=answer):
-        evaluate_run(run, "test", CPU, print)
+        evaluate_run(run, "test", RUNTIME, print)
 
 
 def test_a_configuration_edited_under_its_checkpoints_is_noticed():
@@ -340,11 +341,11 @@ def test_a_configuration_edited_under_its_checkpoints_is_noticed():
     text = run.read("config.toml")
     run.write("config.toml", text.replace('network = "small"', 'network = "resnet18-cifar"'))
     with pytest.raises(UserError, match="does not fit the run's config"):
-        evaluate_run(run, "test", CPU, print)
+        evaluate_run(run, "test", RUNTIME, print)
 
 
 def test_the_default_finds_the_novel_classes():
     """The recipe of the README, whole, on the seed on which earlier versions merged two classes."""
-    summary = trained("r", replace(digits(), {"seed": 0})).summary()
+    summary = trained("r", replace(digits("digits"), {"seed": 0})).summary()
     assert summary["novel"] > 94
     assert summary["all"] > 96

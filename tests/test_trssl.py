@@ -3,6 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from worlds import RUNTIME
 
 from openworld.config import TrsslOptions, replace
 from openworld.data.batches import Batches
@@ -13,18 +14,18 @@ from openworld.nets import build_network
 from openworld.recipes import digits
 from openworld.rng import generator
 
-SMALL = replace(digits(), {"batch_labelled": 8, "batch_unlabelled": 32, "iterations": 3})
+SMALL = replace(digits("digits"), {"batch_labelled": 8, "batch_unlabelled": 32, "iterations": 3})
 
 
 @pytest.fixture(scope="module")
 def data():
-    return pose(SMALL, torch.device("cpu")).training
+    return pose(SMALL, RUNTIME).training
 
 
 def step_of(data, **switches):
     """A method, a network and a batch; the same weights and images whatever is switched."""
     config = replace(SMALL, switches)
-    network = build_network("small", data.num_classes, data.unlabelled, generator(1, "weights")).train()
+    network = build_network("small", data.num_classes, data.mean, data.std, generator(1, "weights")).train()
     return Trssl(config, data), network, Batches(data, config.training, config.seed, 2).at(3)
 
 

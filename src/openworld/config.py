@@ -50,11 +50,22 @@ class Training:
     """The network, the batches and the optimiser: the same for every method."""
 
     network: Literal[
-        "resnet18-cifar", "resnet18-tiny", "resnet18", "resnet50-cifar", "resnet50-tiny", "resnet50", "small"
+        "resnet18-cifar",
+        "resnet18-tiny",
+        "resnet18",
+        "resnet50-cifar",
+        "resnet50-tiny",
+        "resnet50",
+        "small",
+        "small-32",
+        "small-64",
+        "mlp",
     ] = "resnet18-cifar"
-    """The network; the suffix names its stem."""
-    augment: Literal["digits", "cifar"] = "cifar"
+    """The network; the suffix names its stem. On a CPU: small (8 px), small-32, small-64. For features: mlp."""
+    augment: Literal["digits", "cifar", "tiny", "photos", "imagenet", "features"] = "cifar"
     """The family of random views."""
+    image_size: int | None = None
+    """Side of the square to which images are brought; by default those of a benchmark keep theirs."""
     steps: int = 204_800
     """Updates of the weights."""
     epoch_steps: int = 1024
@@ -75,6 +86,8 @@ class Training:
     def __post_init__(self):
         for name in ("steps", "epoch_steps", "batch_labelled", "batch_unlabelled"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        size_is_fine = self.image_size is None or 8 <= self.image_size <= 1024
+        _check(size_is_fine, "image-size", self.image_size, "from 8 to 1024")
         _check(self.lr > 0, "lr", self.lr, "above 0")
         _check(0 <= self.warmup < 1, "warmup", self.warmup, "from 0 to less than 1")
         _check(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to less than 1")
@@ -123,13 +136,15 @@ class Config:
     """Everything that decides the numbers of a run."""
 
     data: str = "digits"
-    """What to train on: digits, cifar10 or cifar100."""
+    """What to train on: digits, another benchmark's name, a folder, a manifest.csv or an .npz."""
     method: Literal["trssl"] = "trssl"
     """How to train."""
     recipe: str = "auto"
     """The named configuration to start from; auto takes the one for the data."""
     seed: int = 0
     """Decides the split, the first weights and every draw of the run."""
+    on_bad_image: Literal["refuse", "drop"] = "refuse"
+    """What to do if there are broken image files: name them and stop, or leave them out and record it."""
     problem: Problem = field(default_factory=Problem)
     training: Training = field(default_factory=Training)
     trssl: TrsslOptions = field(default_factory=TrsslOptions)

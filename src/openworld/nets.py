@@ -68,6 +68,16 @@ def tiny_stem(channels_in: int, width: int) -> nn.Sequential:
     return nn.Sequential(*cifar_stem(channels_in, width), nn.MaxPool2d(3, 2, 1))
 
 
+def strided_stem(stride: int) -> Callable[[int, int], nn.Sequential]:
+    """For photos on a CPU: a convolution that looks at every second pixel (3x3), or at every fourth (5x5)."""
+
+    def stem(channels_in: int, width: int) -> nn.Sequential:
+        conv = nn.Conv2d(channels_in, width, stride + 1, stride, stride // 2, bias=False)
+        return nn.Sequential(conv, nn.BatchNorm2d(width), nn.ReLU(inplace=True))
+
+    return stem
+
+
 def standard_stem(channels_in: int, width: int) -> nn.Sequential:
     """For 224 px: a 7x7 convolution with stride 2, then max-pooling."""
     conv = nn.Conv2d(channels_in, width, 7, 2, 3, bias=False)
@@ -100,6 +110,22 @@ class ResNet(nn.Module):
         return self.blocks(self.stem(images)).mean(dim=(2, 3))
 
 
+class MLP(nn.Module):
+    """For features that were made elsewhere: layers with BatchNorm in between."""
+
+    def __init__(self, features_in: int, widths: Sequence[int]):
+        super().__init__()
+        layers: list[nn.Module] = []
+        for width in widths:
+            layers += [nn.Linear(features_in, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(inplace=True)]
+            features_in = width
+        self.layers = nn.Sequential(*layers)
+        self.num_features = features_in
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.layers(features)
+
+
 def _resnet18(stem: Callable[[int, int], nn.Module]) -> Callable[[int], ResNet]:
     return lambda channels_in: ResNet(BasicBlock, (2, 2, 2, 2), (64, 128, 256, 512), stem, channels_in)
 
@@ -108,13 +134,16 @@ def _resnet50(stem: Callable[[int, int], nn.Module]) -> Callable[[int], ResNet]:
     return lambda channels_in: ResNet(Bottleneck, (3, 4, 6, 3), (64, 128, 256, 512), stem, channels_in)
 
 
-BODIES: dict[str, Callable[[int], ResNet]] = {
+BODIES: dict[str, Callable[[int], nn.Module]] = {
     "resnet18-cifar": _resnet18(cifar_stem),
     "resnet18-tiny": _resnet18(tiny_stem),
     "resnet18": _resnet18(standard_stem),
     "resnet50-cifar": _resnet50(cifar_stem),
     "resnet50-tiny": _resnet50(tiny_stem),
     "resnet50": _resnet50(standard_stem),
+    "mlp": lambda channels_in: MLP(channels_in, (512, 256)),
+    "small-32": lambda channels_in: ResNet(BasicBlock, (1, 1, 1), (32, 64, 128), strided_stem(2), channels_in),
+    "small-64": lambda channels_in: ResNet(BasicBlock, (1, 1, 1), (32, 64, 128), strided_stem(4), channels_in),
     "small": lambda channels_in: ResNet(BasicBlock, (1, 1), (32, 64), cifar_stem, channels_in),
 }
 
@@ -141,42 +170,32 @@ class CosineHead(nn.Module):
 
 
 class Network(nn.Module):
-    """Images with pixels in [0, 1] in, cosine logits out; normalisation is inside, so a checkpoint is complete."""
+    """Pixels in [0, 1] or features in, cosine logits out; normalisation is inside, so a checkpoint is complete."""
 
-    def __init__(self, body: ResNet, num_classes: int, mean_C: Tensor, std_C: Tensor):
+    def __init__(self, body: ResNet | MLP, num_classes: int, mean_C: Tensor, std_C: Tensor):
         super().__init__()
-        self.register_buffer("mean", mean_C[:, None, None])
-        self.register_buffer("std", std_C[:, None, None])
+        shape = (-1,) if isinstance(body, MLP) else (-1, 1, 1)
+        self.register_buffer("mean", mean_C.view(shape))
+        self.register_buffer("std", std_C.view(shape))
         self.body = body
         self.head = CosineHead(body.num_features, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        images = ((images - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+        images = (images - self.mean) / self.std
+        if images.dim() == 4:
+            images = images.contiguous(memory_format=torch.channels_last)
         # bfloat16 halves the bytes and doubles the arithmetic on a GPU; on some CPUs it kills the process
         with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
             return self.head(self.body(images))
 
 
-def build_network(name: str, num_classes: int, images: Tensor, source: torch.Generator) -> Network:
-    """A network for uint8 images like these, with weights drawn from the given generator."""
-    mean_C, std_C = channel_statistics(images)
+def build_network(name: str, num_classes: int, mean_C: Tensor, std_C: Tensor, source: torch.Generator) -> Network:
+    """A network for samples with these statistics, with weights drawn from the given generator."""
     network = Network(BODIES[name](len(mean_C)), num_classes, mean_C, std_C)
     for module in network.modules():
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=source)
         elif isinstance(module, CosineHead):
             nn.init.normal_(module.weight, generator=source)
             module.normalise()
     return network.to(memory_format=torch.channels_last)  # a third faster on CPU, more on a GPU
-
-
-def channel_statistics(images_NCHW: Tensor, chunk: int = 4096) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel over all pixels of uint8 images, scaled to [0, 1]."""
-    sums = squares = torch.zeros(images_NCHW.shape[1], dtype=torch.float64)
-    for part in images_NCHW.split(chunk):
-        part = part.double() / 255
-        sums, squares = sums + part.sum(dim=(0, 2, 3)).cpu(), squares + part.square().sum(dim=(0, 2, 3)).cpu()
-    count = images_NCHW[:, 0].numel()
-    mean = sums / count
-    std = (squares / count - mean.square()).clamp(min=1e-6).sqrt()
-    return mean.float(), std.float()

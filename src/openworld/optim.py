@@ -103,7 +103,7 @@ class Average:
     @torch.no_grad()
     def recalibrate(self, batches: Iterable[Tensor]) -> None:
         """Measure the BatchNorm statistics of the averaged weights on some batches of images."""
-        norms = [module for module in self.network.modules() if isinstance(module, nn.BatchNorm2d)]
+        norms = [module for module in self.network.modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None  # the plain mean over the batches

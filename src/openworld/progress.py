@@ -2,12 +2,52 @@
 
 import sys
 import time
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_BETWEEN_REFRESHES = 0.25
+SECONDS_BEFORE_A_BAR = 0.5
+
+
+class CountDisplay:
+    """Shows how much of a task is done, on standard error: a bar on a terminal, now and then a line elsewhere.
+
+    A task that is over at once shows nothing.
+    """
+
+    def __init__(self, label: str, quiet: bool, unit: str = ""):
+        self.label, self.quiet, self.unit = label, quiet, unit
+        self.began = self.last_shown = time.monotonic()
+        self.bar: Progress | None = None
+        self.task: Any = None
+
+    def __enter__(self) -> "CountDisplay":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    def tell(self, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if self.quiet or now - self.began < SECONDS_BEFORE_A_BAR:
+            return
+        rate = done / (now - self.began)
+        if not sys.stderr.isatty():
+            if now - self.last_shown >= SECONDS_BETWEEN_LINES:
+                self.last_shown = now
+                of_total = f" of {total:,}" if total else ""
+                print(f"{self.label}: {done:,}{of_total}{self.unit}, {rate:,.0f}/s", file=sys.stderr, flush=True)
+            return
+        if self.bar is None:
+            columns = TextColumn(self.label), BarColumn(), TextColumn("{task.fields[status]}"), TimeRemainingColumn()
+            self.bar = Progress(*columns, console=Console(stderr=True))
+            self.task = self.bar.add_task(self.label, status="")
+            self.bar.start()
+        self.bar.update(self.task, completed=done, total=total, status=f"{done:,}{self.unit}, {rate:,.0f}/s")
 
 
 class ProgressDisplay:
@@ -49,7 +89,7 @@ class ProgressDisplay:
 
     def show(self, step: int, loss: float, scores: dict[str, float | None] | None = None) -> None:
         """A new state of the bar, or a line; new accuracies are shown from now on."""
-        if scores:
+        if scores:  # where the classes are known
             known = [f"{name} {scores[name]:.1f}" for name in ("seen", "novel", "all") if scores[name] is not None]
             self.accuracy = "".join(f"{text} " for text in known) + " "
         now = time.monotonic()

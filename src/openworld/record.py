@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -148,6 +149,16 @@ def _json_or_none(text: str | None) -> Any:
         return json.loads(text) if text else None
     except ValueError:
         return None
+
+
+def new_folder(config: Config) -> Path:
+    """A folder under runs/ that is not there yet."""
+    stem = f"{Path(config.data).stem}-{config.method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, number = Path("runs") / stem, 1
+    while path.exists():
+        number += 1
+        path = Path("runs") / f"{stem}-{number}"
+    return path
 
 
 class Meter:

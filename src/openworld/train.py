@@ -8,15 +8,17 @@ import torch
 from openworld import checkpoint
 from openworld.config import Config
 from openworld.data.batches import Batches
+from openworld.data.dataset import Dataset
 from openworld.data.problem import OpenWorld, TrainingSet, pose
 from openworld.errors import UserError
 from openworld.evaluate import evaluate_part, progress_scores, write_predictions
 from openworld.methods import METHODS
-from openworld.nets import build_network
+from openworld.nets import Network, build_network
 from openworld.optim import Average, Optimiser, learning_rate
 from openworld.progress import ProgressDisplay
 from openworld.record import Meter, RunFolder, describe
 from openworld.rng import generator
+from openworld.runtime import Runtime
 from openworld.signals import Interrupted, StopSignals
 
 STEPS_BETWEEN_CHECKS = 50
@@ -29,7 +31,7 @@ class Learner:
 
     def __init__(self, config: Config, data: TrainingSet):
         source = generator(config.seed, "weights")
-        network = build_network(config.training.network, data.num_classes, data.unlabelled, source)
+        network = build_network(config.training.network, data.num_classes, data.mean, data.std, source)
         self.network = network.to(data.device)
         self.average = Average(self.network, config.training)
         self.optimiser = Optimiser(self.network, config.training)
@@ -68,14 +70,17 @@ class Learner:
         self.step = saved.step
 
 
-def train(config: Config, run: RunFolder, device: torch.device, quiet: bool = False) -> dict[str, Any]:
-    """Train until the configuration's last step, from the newest sound checkpoint if there is one."""
+def train(config: Config, run: RunFolder, runtime: Runtime, dataset: Dataset | None = None) -> dict[str, Any]:
+    """Train until the configuration's last step, from the newest sound checkpoint if there is one.
+
+    `dataset` is what `config.data` names, where it is at hand already.
+    """
     torch.backends.cudnn.benchmark = True
-    world = pose(config, device, run.read("split.json"))
-    training = config.training
+    world = pose(config, runtime, run.read("split.json"), dataset)
+    training, device = config.training, runtime.device
     learner = Learner(config, world.training)
     batches = Batches(world.training, training, config.seed, learner.method.num_views)
-    display = ProgressDisplay(training.steps, batches.rows, quiet)
+    display = ProgressDisplay(training.steps, batches.rows, runtime.quiet)
     warn_of_weak_spots(world, display)
     with run.at_work(config, world.split_json(), device), StopSignals() as stop, display:
         clock = start_or_resume(learner, run, display)
@@ -97,8 +102,8 @@ def train(config: Config, run: RunFolder, device: torch.device, quiet: bool = Fa
                 learner.save(run)
             if stop_signal:
                 raise Interrupted(stop_signal, f"stopped at step {learner.step}")
-        write_predictions(run, learner.average.network, world, batches, config)
-        return summarise(learner, world, config, run, clock)
+        class_sizes = write_predictions(run, learner.average.network, world, batches, config)
+        return summarise(learner, world, class_sizes, config, run, clock)
 
 
 class Clock:
@@ -141,27 +146,34 @@ def refuse_failure(learner: Learner, run: RunFolder, display: ProgressDisplay) -
 
 
 def record_epoch(learner: Learner, world: OpenWorld, config: Config, run: RunFolder, clock: Clock) -> dict[str, Any]:
-    """A line of metrics: means over the epoch, and student and averaged model side by side on the test part."""
-    truth, num_seen = world.truths["test"], world.training.num_seen
+    """A line of metrics: means over the epoch, and accuracies of student and averaged model side by side."""
+    part = world.judged_part
+
+    def scores_of(network: Network) -> dict[str, float | None] | None:
+        return progress_scores(network, world.truths[part], world.training) if part else None
+
     line = {
         "step": learner.step,
         "seconds": clock.seconds(),
         "lr": learning_rate(learner.step - 1, config.training),
         **learner.meter.means(),
-        "average": progress_scores(learner.average.network, truth, num_seen),
-        "student": progress_scores(learner.network, truth, num_seen),
+        "average": scores_of(learner.average.network),
+        "student": scores_of(learner.network),
     }
     run.add_metrics(line)
     learner.meter = Meter()
     return line
 
 
-def summarise(learner: Learner, world: OpenWorld, config: Config, run: RunFolder, clock: Clock) -> dict[str, Any]:
+def summarise(
+    learner: Learner, world: OpenWorld, class_sizes: dict[str, int], config: Config, run: RunFolder, clock: Clock
+) -> dict[str, Any]:
     """The result of the run's last step, under the strict protocol; the other protocols beside it."""
     problem = config.problem
-    scores = evaluate_part(learner.average.network, world, "test")
+    scores = evaluate_part(learner.average.network, world, world.judged_part)
     summary = {
-        **scores["protocols"]["trssl"],
+        **scores["protocols"].get("trssl", {"seen": None, "novel": None, "all": None}),
+        "part": scores["part"],
         "nmi": scores["nmi"],
         "ari": scores["ari"],
         "protocol": "trssl",
@@ -180,6 +192,8 @@ def summarise(learner: Learner, world: OpenWorld, config: Config, run: RunFolder
         "recipe": config.recipe,
         "switches": config.switched_off(),
         "device": describe(world.training.device),
+        "class_sizes": class_sizes,
+        "dropped_images": len(world.dropped),
     }
     run.write_json("summary.json", summary)
     return summary

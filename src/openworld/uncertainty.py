@@ -3,7 +3,7 @@
 Shapes: V views, B samples, K classes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -12,16 +12,15 @@ from torch import Tensor, nn
 @torch.no_grad()
 def measure_uncertainty(
     network: nn.Module,
-    images_N: Tensor,
+    chunks: Iterable[Tensor],
     random_view: Callable[..., Tensor],
     num_views: int,
     temperature: float = 1.0,
-    chunk: int = 2048,
 ) -> Tensor:
-    """The uncertainty of every image of a set; `random_view(images, *counters)` makes one view of each."""
+    """The uncertainty of every sample of a set; `random_view(samples, *counters)` makes one view of each."""
     parts = []
-    for number, images_B in enumerate(images_N.split(chunk)):
-        logits = [network(random_view(images_B, number, view)) for view in range(num_views)]
+    for number, samples_B in enumerate(chunks):
+        logits = [network(random_view(samples_B, number, view)) for view in range(num_views)]
         parts.append(view_uncertainty(torch.stack(logits) / temperature))
     return torch.cat(parts)
 

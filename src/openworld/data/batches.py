@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from openworld.config import Training
-from openworld.data.augment import FAMILIES
 from openworld.data.problem import TrainingSet
 from openworld.errors import UserError
 from openworld.rng import generator
@@ -19,22 +18,25 @@ class Batch:
 
     step: int
     labelled: Tensor
-    """(L, C, H, W) floats in [0, 1], augmented."""
+    """(L, C, H, W) floats in [0, 1], augmented; (L, D) for features."""
     labels: Tensor
     """(L,) class numbers."""
     views: Tensor
-    """(V * U, C, H, W): the first view of every sample, then the second of every sample, ..."""
+    """(V * U, ...): the first view of every sample, then the second of every sample, ..."""
     index: Tensor
     """(U,) positions in the unlabelled set."""
 
 
+STEPS_AHEAD = 2
+"""Batches that are read ahead of their use where images do not stay on the device."""
+
+
 class Batches:
-    """Draws batches and views from a training set whose images lie on the device."""
+    """Draws batches and views from a training set."""
 
     def __init__(self, data: TrainingSet, training: Training, seed: int, num_views: int):
         check_batch_sizes(data, training)
         self.data, self.training, self.seed, self.num_views = data, training, seed, num_views
-        self.augment = FAMILIES[training.augment]
         self._orders: dict[tuple[str, int], Tensor] = {}
 
     @property
@@ -43,16 +45,18 @@ class Batches:
         return self.training.batch_labelled + self.num_views * self.training.batch_unlabelled
 
     def at(self, step: int) -> Batch:
-        labelled = self._positions("labelled", len(self.data.labelled), self.training.batch_labelled, step)
-        index = self._positions("unlabelled", len(self.data.unlabelled), self.training.batch_unlabelled, step)
-        images = torch.cat([self.data.labelled[labelled], *[self.data.unlabelled[index]] * self.num_views])
+        data = self.data
+        labelled, index = self._positions_at(step)
+        unlabelled = data.unlabelled.take(index)
+        images = torch.cat([data.labelled.take(labelled), *[unlabelled] * self.num_views])
+        self._read_ahead(step)
         images = self.views("augment", step)(images)
         return Batch(
             step=step,
             labelled=images[: len(labelled)],
-            labels=self.data.labels[labelled],
+            labels=data.labels[labelled.to(data.device)],
             views=images[len(labelled) :],
-            index=index,
+            index=index.to(data.device),
         )
 
     def views(self, purpose: str, step: int) -> Callable[..., Tensor]:
@@ -60,16 +64,31 @@ class Batches:
 
         def random_view(images: Tensor, *counters: int) -> Tensor:
             source = generator(self.seed, purpose, step, *counters, device=images.device)
-            return self.augment(images, source)
+            return self.data.family.random(images, source)
 
         return random_view
+
+    def _read_ahead(self, step: int) -> None:
+        if self.data.unlabelled.is_streamed:
+            for ahead in range(step + 1, step + 1 + STEPS_AHEAD):
+                labelled, index = self._positions_at(ahead)
+                self.data.labelled.prefetch(labelled)
+                self.data.unlabelled.prefetch(index)
+
+    def _positions_at(self, step: int) -> tuple[Tensor, Tensor]:
+        """The numbers of the labelled and of the unlabelled samples of a step."""
+        data, training = self.data, self.training
+        return (
+            self._positions("labelled", len(data.labelled), training.batch_labelled, step),
+            self._positions("unlabelled", len(data.unlabelled), training.batch_unlabelled, step),
+        )
 
     def _positions(self, purpose: str, size: int, count: int, step: int) -> Tensor:
         """Rows [step * count, (step + 1) * count) of an endless sequence of shuffled passes over the set."""
         first, last = step * count, (step + 1) * count
         epochs = range(first // size, (last - 1) // size + 1)
         rows = torch.cat([self._order(purpose, size, epoch) for epoch in epochs])
-        return rows[first - epochs[0] * size : last - epochs[0] * size].to(self.data.device)
+        return rows[first - epochs[0] * size : last - epochs[0] * size]
 
     def _order(self, purpose: str, size: int, epoch: int) -> Tensor:
         """The order of one pass. The last few are kept, since a pass serves many steps."""

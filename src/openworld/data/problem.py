@@ -8,24 +8,35 @@ import torch
 from torch import Tensor
 
 from openworld.config import Config, Problem
-from openworld.data.images import load_dataset
-from openworld.data.split import Split, make_split
+from openworld.data.augment import Family, family
+from openworld.data.dataset import Dataset
+from openworld.data.loading import Loader
+from openworld.data.opening import open_dataset
+from openworld.data.samples import Samples
+from openworld.data.split import Split, make_split, own_split
 from openworld.errors import UserError
+from openworld.runtime import Runtime
+
+STATISTICS_SAMPLES = 4096
+"""Samples from which the mean and deviation of the channels are taken."""
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """The training side: images, the labels of the few that have one, and what is known of the classes."""
+    """The training side: samples, the labels of the few that have one, and what is known of the classes."""
 
-    labelled: Tensor
-    """(L, C, H, W) uint8."""
+    labelled: Samples
     labels: Tensor
     """(L,) class numbers below num_seen."""
-    unlabelled: Tensor
-    """(U, C, H, W) uint8."""
+    unlabelled: Samples
     prior: Tensor
-    """(K,) the share of each class among the unlabelled images."""
+    """(K,) the share of each class among the unlabelled samples."""
     num_seen: int
+    mean: Tensor
+    """(C,) of the channels, scaled to [0, 1]; (D,) of the features."""
+    std: Tensor
+    family: Family
+    """How views of the samples are made."""
 
     @property
     def num_classes(self) -> int:
@@ -39,12 +50,17 @@ class TrainingSet:
 
 @dataclass(frozen=True)
 class Truth:
-    """The evaluation side: images with their true classes."""
+    """The evaluation side: samples with their true classes."""
 
-    images: Tensor
-    """(N, C, H, W) uint8."""
+    samples: Samples
     labels: np.ndarray
-    """(N,) true classes."""
+    """(N,) true classes; -1 where nobody knows."""
+    names: tuple[str | int, ...]
+    """How a person finds each sample again: its path, or its position."""
+
+    @property
+    def is_known(self) -> bool:
+        return bool((self.labels >= 0).any())
 
 
 @dataclass(frozen=True)
@@ -53,51 +69,99 @@ class OpenWorld:
 
     training: TrainingSet
     truths: dict[str, Truth]
-    """Of the parts `unlabelled` and `test`."""
+    """Of the part `unlabelled`, and of `test` where there is one."""
     split: Split
     fingerprint: str
+    dropped: dict[str, str]
+    """Files that were left out because they are broken, with the reason."""
     class_names: tuple[str, ...]
     """One for each output of the classifier: the seen classes' own names, then novel-1, novel-2, ..."""
 
+    @property
+    def judged_part(self) -> str | None:
+        """Where accuracies can be measured: the test part, or else the unlabelled one, if its classes are known."""
+        known = [part for part in ("test", "unlabelled") if part in self.truths and self.truths[part].is_known]
+        return known[0] if known else None
+
     def split_json(self) -> str:
         """What `pose` needs to pose the same problem again."""
-        return self.split.to_json(fingerprint=self.fingerprint, prior=self.training.prior.tolist())
+        prior = self.training.prior.tolist()
+        return self.split.to_json(fingerprint=self.fingerprint, prior=prior, dropped=self.dropped)
 
 
-def pose(config: Config, device: torch.device, saved_split: str | None = None) -> OpenWorld:
+def pose(config: Config, runtime: Runtime, saved_split: str | None = None, dataset: Dataset | None = None) -> OpenWorld:
     """Load the data and separate what training sees from the truth; a saved split is held to its data."""
-    dataset = load_dataset(config.data)
-    fingerprint = dataset.fingerprint()
+    dataset = dataset or open_dataset(config.data, runtime.data_dir)
+    refuse_misfit(config, dataset)
+    loader = Loader(dataset, config.training.image_size, config.on_bad_image, runtime)
+    dataset = loader.dataset
     if saved_split is None:
-        split, facts = make_split(dataset.train.labels, len(dataset.class_names), config.problem, config.seed), {}
+        split, facts = split_of(dataset, config), {}
     else:
         split, facts = Split.from_json(saved_split)
-        if fingerprint != facts["fingerprint"]:
+        if loader.fingerprint != facts["fingerprint"]:
             raise UserError(f"{config.data} has changed since the run was made: its images or labels are not the same")
+    train = dataset.train
     labelled, unlabelled = np.array(split.labelled), np.array(split.unlabelled)
-    train, test = dataset.train, dataset.test
     if "prior" in facts:  # the file that it came from may be gone
         prior = torch.tensor(facts["prior"])
     else:
         prior = class_prior(split, train.labels[labelled], config.problem)
+    unlabelled_samples = loader.samples("train", split.unlabelled)
+    mean, std = statistics(unlabelled_samples)
     training = TrainingSet(
-        labelled=to_tensor(train.pixels[labelled], device),
-        labels=torch.from_numpy(train.labels[labelled]).to(device),
-        unlabelled=to_tensor(train.pixels[unlabelled], device),
-        prior=prior.to(device),
+        labelled=loader.samples("train", split.labelled),
+        labels=torch.from_numpy(train.labels[labelled]).to(runtime.device),
+        unlabelled=unlabelled_samples,
+        prior=prior.to(runtime.device),
         num_seen=split.num_seen,
+        mean=mean,
+        std=std,
+        family=family(config.training.augment, mean.to(runtime.device), std.to(runtime.device)),
     )
-    truths = {
-        "unlabelled": Truth(training.unlabelled, train.labels[unlabelled]),
-        "test": Truth(to_tensor(test.pixels, device), test.labels),
-    }
+    names = tuple(map(train.name_of, split.unlabelled))
+    truths = {"unlabelled": Truth(unlabelled_samples, train.labels[unlabelled], names)}
+    if dataset.test is not None:
+        positions = range(len(dataset.test))
+        names = tuple(map(dataset.test.name_of, positions))
+        truths["test"] = Truth(loader.samples("test", positions), dataset.test.labels, names)
     novel_names = [f"novel-{number + 1}" for number in range(training.num_classes - split.num_seen)]
-    names = (*dataset.class_names[: split.num_seen], *novel_names)
-    return OpenWorld(training, truths, split, fingerprint, names)
+    class_names = (*dataset.class_names[: split.num_seen], *novel_names)
+    return OpenWorld(training, truths, split, loader.fingerprint, loader.dropped, class_names)
 
 
-def to_tensor(pixels_NHWC: np.ndarray, device: torch.device) -> Tensor:
-    return torch.from_numpy(pixels_NHWC.transpose(0, 3, 1, 2).copy()).to(device)
+def refuse_misfit(config: Config, dataset: Dataset) -> None:
+    """Networks and views for images do nothing for features, and the other way round."""
+    training = config.training
+    for flag, value, is_for_features in (
+        ("--network", training.network, training.network == "mlp"),
+        ("--augment", training.augment, training.augment == "features"),
+    ):
+        if is_for_features != dataset.has_features:
+            kind = "features" if dataset.has_features else "images"
+            raise UserError(f"{flag} {value} is not for {kind}, which {dataset.name} holds")
+
+
+def split_of(dataset: Dataset, config: Config) -> Split:
+    labels, num_classes = dataset.train.labels, len(dataset.class_names)
+    if dataset.is_labelled is None:
+        return make_split(labels, num_classes, config.problem, config.seed)
+    return own_split(labels, dataset.is_labelled, num_classes)
+
+
+def statistics(samples: Samples) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each channel over all pixels, scaled to [0, 1], or of each feature."""
+    stride = -(-len(samples) // STATISTICS_SAMPLES)
+    scale = 255 if len(samples.shape) == 3 else 1
+    sums = squares = torch.zeros(samples.shape[0], dtype=torch.float64)
+    count = 0
+    for index in torch.arange(0, len(samples), stride).split(256):
+        values_CN = samples.take(index).cpu().double().transpose(0, 1).flatten(1) / scale
+        sums, squares = sums + values_CN.sum(dim=1), squares + values_CN.square().sum(dim=1)
+        count += values_CN.shape[1]
+    mean = sums / count
+    std = (squares / count - mean.square()).clamp(min=1e-6).sqrt()
+    return mean.float(), std.float()
 
 
 def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
@@ -114,6 +178,8 @@ def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
         return torch.full((num_classes,), 1 / num_classes)
     if problem.prior != "known":
         return _prior_from_file(Path(problem.prior), num_classes)
+    if not split.class_sizes:
+        raise UserError("--prior known: nobody counted the classes of your own data; uniform, or a file of shares")
     if num_classes == split.num_classes:
         sizes = np.array(split.class_sizes, dtype=np.float64)
     else:

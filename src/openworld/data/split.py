@@ -22,7 +22,8 @@ class Split:
     labelled: tuple[int, ...]
     unlabelled: tuple[int, ...]
     class_sizes: tuple[int, ...]
-    """Training images of each class, labelled and unlabelled together: the counts that a prior may know."""
+    """Training images of each class, labelled and unlabelled together: the counts that a prior may know. Own data,
+    where nobody counted, has none."""
 
     def to_json(self, **facts: Any) -> str:
         """The split, and facts that belong to it, as text."""
@@ -70,6 +71,21 @@ def make_split(labels: np.ndarray, num_classes: int, problem: Problem, seed: int
         labelled=tuple(sorted(labelled)),
         unlabelled=tuple(sorted(unlabelled)),
         class_sizes=tuple(map(len, kept)),
+    )
+
+
+def own_split(labels: np.ndarray, is_labelled: np.ndarray, num_classes: int) -> Split:
+    """The split that comes with a person's own data: what is labelled is labelled."""
+    labelled = np.flatnonzero(is_labelled)
+    seen = np.unique(labels[labelled])
+    if not np.array_equal(seen, np.arange(len(seen))):
+        raise ValueError("the classes with labelled samples must be the first ones")
+    return Split(
+        num_seen=len(seen),
+        num_classes=num_classes,
+        labelled=tuple(labelled.tolist()),
+        unlabelled=tuple(np.flatnonzero(~is_labelled).tolist()),
+        class_sizes=(),
     )
 
 

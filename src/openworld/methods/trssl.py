@@ -81,7 +81,8 @@ class Trssl(Method):
         """Line 12: the temperatures of the unlabelled samples follow their uncertainty."""
         if self.options.uncertainty and step >= self.first_uncertain_step:
             views = batches.views("uncertainty", step)
-            uncertainty_U = measure_uncertainty(average, batches.data.unlabelled, views, self.options.uncertainty_views)
+            chunks = batches.data.unlabelled.chunks()
+            uncertainty_U = measure_uncertainty(average, chunks, views, self.options.uncertainty_views)
             self.temperature_U.copy_(temperatures(uncertainty_U, self.options.temperature))
 
 

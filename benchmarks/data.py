@@ -1,0 +1,178 @@
+"""What it costs to get data: data.py [--photos N]. Writes benchmarks/results/data.json.
+
+- CIFAR, loaded and checked (md5 of every file, fingerprint, tensors), each in a process of its own.
+- Tiny ImageNet, decoded into an empty cache; then loaded from it, in a process of its own.
+- The worker path on photos of 500 x 375 pixels (JPEG, mosaics of real Tiny ImageNet images), beside bare Pillow
+  (open, convert, resize to 256 x 256, to array) in as many processes; and how memory grows with the number of images.
+
+Reads $OPENWORLD_DATA; needs a quiet machine.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from measure import RESULTS, commit
+from PIL import Image
+
+from openworld.data.dataset import Dataset, Files, Part
+from openworld.data.loading import Loader
+from openworld.data.opening import open_dataset
+from openworld.data.problem import pose
+from openworld.places import count_cores, default_data_dir
+from openworld.recipes import paper
+from openworld.record import environment
+from openworld.runtime import Runtime
+
+CPU = torch.device("cpu")
+BATCH, BATCHES = 512, 12
+WIDTH, HEIGHT, STORED = 500, 375, 256
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", type=int, default=6000, help="photos for the worker path")
+    parser.add_argument("--load", metavar="NAME", help="load a benchmark, print what it took, and stop")
+    options = parser.parse_args()
+    if options.load:
+        print(json.dumps(load(options.load)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+        content = {
+            "command": f"python {shlex.join(sys.argv)}",
+            "commit": commit(),
+            "environment": environment(CPU),
+            "cifar10": in_a_fresh_process("cifar10"),
+            "cifar100": in_a_fresh_process("cifar100"),
+            "tiny-imagenet, decoded": in_a_fresh_process("tiny-imagenet"),
+            "tiny-imagenet, from the cache": in_a_fresh_process("tiny-imagenet"),
+            "workers": measure_workers(Path(folder) / "photos", options.photos),
+        }
+    (RESULTS / "data.json").write_text(json.dumps(content, indent=1) + "\n")
+    print(json.dumps(content, indent=1))
+
+
+def in_a_fresh_process(name: str) -> dict:
+    command = [sys.executable, __file__, "--load", name]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def load(name: str) -> dict:
+    """As training does: read, check, decode what is not in the cache, and put it on the device."""
+    began = time.monotonic()
+    world = pose(paper(name), Runtime(CPU, default_data_dir(), count_cores(), quiet=True))
+    seconds = time.monotonic() - began
+    count = len(world.training.labelled) + sum(len(truth.samples) for truth in world.truths.values())
+    return {"images": count, "seconds": round(seconds, 2), "images_per_second": round(count / seconds)}
+
+
+# The worker path --------------------------------------------------------------------------------------------
+
+
+def measure_workers(folder: Path, count: int) -> dict:
+    files = write_photos(folder, count)
+    workers = count_cores()
+    ours, theirs = [], []
+    for _ in range(3):  # turn about, so that a slow spell of the machine hits both
+        theirs.append(bare_pillow_rate(files, workers))
+        ours.append(streamed_rate(files, workers))
+    half, whole = (peak_memory(files, share) for share in (0.5, 1.0))
+    return {
+        "workers": workers,
+        "photo": f"{WIDTH} x {HEIGHT} JPEG of {sum(map(os.path.getsize, paths_of(files))) // count:,} bytes",
+        "pillow_images_per_second": round(max(theirs)),
+        "streamed_images_per_second": round(max(ours)),
+        "ratio": round(max(ours) / max(theirs), 3),
+        "all": {"pillow": [round(rate) for rate in theirs], "streamed": [round(rate) for rate in ours]},
+        "peak_memory_mb": {f"{count // 2} images": half, f"{count} images": whole},
+    }
+
+
+def write_photos(folder: Path, count: int) -> Files:
+    """Mosaics of 8 x 6 images of 64 pixels, cut to size."""
+    folder.mkdir()
+    tiny = open_dataset("tiny-imagenet", default_data_dir()).test.content
+    draw = np.random.default_rng(0)
+    tiles = []
+    for position in range(1000):
+        with Image.open(tiny.full_path(position)) as image:
+            tiles.append(np.asarray(image.convert("RGB")))
+    tiles = np.stack(tiles)
+    for number in range(count):
+        mosaic = tiles[draw.integers(0, len(tiles), (6, 8))].transpose(0, 2, 1, 3, 4).reshape(384, 512, 3)
+        Image.fromarray(mosaic[:HEIGHT, :WIDTH]).save(folder / f"{number:06d}.jpg", quality=90)
+    return Files(folder, tuple(f"{number:06d}.jpg" for number in range(count)))
+
+
+def paths_of(files: Files) -> list[str]:
+    return [files.full_path(position) for position in range(len(files))]
+
+
+def decode_by_pillow(paths: list[str]) -> int:
+    for path in paths:
+        with Image.open(path) as image:
+            np.asarray(image.convert("RGB").resize((STORED, STORED), Image.BILINEAR))
+    return len(paths)
+
+
+def bare_pillow_rate(files: Files, workers: int) -> float:
+    paths = paths_of(files)[: BATCH * BATCHES]
+    with ProcessPoolExecutor(workers) as pool:
+        list(pool.map(decode_by_pillow, [paths[:32]] * workers))  # everybody is there
+        began = time.monotonic()
+        done = sum(pool.map(decode_by_pillow, [paths[start : start + 32] for start in range(0, len(paths), 32)]))
+        return done / (time.monotonic() - began)
+
+
+def streamed_rate(files: Files, workers: int) -> float:
+    """Batches in a row, each told of two steps ahead, as training does."""
+    samples = streamed(files, workers)
+    index = torch.arange(len(files))
+    steps = [index[start : start + BATCH] for start in range(0, min(BATCH * BATCHES, len(index)), BATCH)]
+    samples.take(index[:64])
+    began = time.monotonic()
+    for number, step in enumerate(steps):
+        samples.take(step)
+        for ahead in steps[number + 1 : number + 3]:
+            samples.prefetch(ahead)
+    return sum(map(len, steps)) / (time.monotonic() - began)
+
+
+def streamed(files: Files, workers: int):
+    """The worker path without a cache: every image is decoded when it is wanted."""
+    labels = np.arange(len(files)) % 2
+    dataset = Dataset("photos", ("a", "b"), Part(files, labels), None)
+    loader = Loader(dataset, STORED, "refuse", Runtime(CPU, Path(), workers, memory=0, quiet=True))
+    samples = loader.samples("train", range(len(files)))
+    samples.items = [dataclasses.replace(item, row=None) for item in samples.items]
+    return samples
+
+
+def peak_memory(files: Files, share: float) -> float:
+    """Megabytes of a process that streams this share of the files once."""
+    chosen = Files(files.root, files.paths[: int(len(files) * share)])
+    with ProcessPoolExecutor(1) as pool:
+        return pool.submit(stream_all, chosen).result()
+
+
+def stream_all(files: Files) -> float:
+    samples = streamed(files, 1)
+    for index in torch.arange(len(files)).split(BATCH):
+        samples.take(index)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Training from Python: what `openworld train` does, for data that is in memory too."""
+
+from pathlib import Path
+from typing import Any
+
+from openworld.config import did_you_mean, options
+from openworld.data.dataset import Dataset
+from openworld.data.own import from_arrays, from_frame
+from openworld.errors import UserError
+from openworld.plan import plan_run
+from openworld.record import RunFolder, new_folder
+from openworld.runtime import make_runtime
+from openworld.train import train
+
+
+def train_on(
+    data: Any,
+    labels: Any = None,
+    *,
+    root: str | Path = ".",
+    out: str | Path | None = None,
+    minutes: float | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    quiet: bool = True,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Train, and return the summary; `run` in it is the run folder.
+
+    Args:
+        data: what the command line takes; or a DataFrame with the columns path, label and split; or an array of images
+            (N, H, W[, C]) uint8 or of features (N, D), with `labels`; or a `Dataset`.
+        labels: one for each row of an array; -1 (or '') is unlabelled.
+        root: the folder of a DataFrame's paths.
+        settings: whatever `openworld train --help` lists, with underscores: num_classes=10, lr=0.1, seed=1 ...
+    """
+    known = [option.name for option in options()]
+    for name in settings:
+        if name not in known:
+            raise UserError(f"{name}: there is no such setting{did_you_mean(name, known)}")
+    runtime = make_runtime(device, None, workers, quiet)
+    dataset = _dataset(data, labels, root)
+    settings["data"] = dataset.name if dataset else str(data)
+    plan = plan_run(settings, runtime, minutes, dataset)
+    run = RunFolder.new(Path(out) if out else new_folder(plan.config))
+    return {**train(plan.config, run, runtime, plan.dataset), "run": str(run.path)}
+
+
+def _dataset(data: Any, labels: Any, root: str | Path) -> Dataset | None:
+    """What is in memory already, as a data set."""
+    if isinstance(data, (str, Path)):
+        return None
+    if isinstance(data, Dataset):
+        return data
+    if hasattr(data, "columns"):
+        return from_frame(data, root)
+    if labels is None:
+        raise UserError("an array needs labels: one for each row, -1 where there is none")
+    return from_arrays(data, labels)

@@ -1,0 +1,1 @@
+"""The commands, one file each: `add` says what it is called and takes, `run` does it."""

@@ -1,0 +1,92 @@
+"""What the commands share: a parser whose errors are one line, flags that mean the same everywhere, tables."""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from openworld.config import did_you_mean
+
+if TYPE_CHECKING:
+    from openworld.runtime import Runtime
+
+
+def fail(message: str, code: int) -> NoReturn:
+    print(f"openworld: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def print_warning(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are one line, and a misspelt flag is answered with the nearest one."""
+
+    def error(self, message: str) -> NoReturn:
+        fail(f"{message} (see {self.prog} --help)", 2)
+
+    def parse_args(self, args=None, namespace=None):
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            flags = [flag for flag in parsed.parser._option_string_actions if flag.startswith("--")]
+            parsed.parser.error(f"unknown argument {unknown[0]}{did_you_mean(unknown[0], flags)}")
+        return parsed
+
+
+def add_command(commands, name: str, run: Callable[[argparse.Namespace], int], summary: str) -> Parser:
+    parser = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+    parser.set_defaults(command=run, parser=parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+def add_data_flags(parser: Parser) -> None:
+    """Where data is found, and who decodes it."""
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="the folder of the benchmarks [$OPENWORLD_DATA, or in ~/.cache]"
+    )
+    parser.add_argument("--workers", type=_count, metavar="N", help="processes that decode images [one for each core]")
+
+
+def add_device_flag(parser: Parser) -> None:
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+
+
+def runtime_of(parsed: argparse.Namespace) -> "Runtime":
+    from openworld.runtime import make_runtime
+
+    device, quiet = getattr(parsed, "device", "cpu"), getattr(parsed, "quiet", False)
+    return make_runtime(device, parsed.data_dir, parsed.workers, quiet)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("it must be 0 or more")
+    return number
+
+
+def print_scores(title: str, scores: dict[str, Any]) -> None:
+    """The accuracies under every protocol, in per cent."""
+    rows = [
+        (protocol, *("-" if value is None else f"{value:.1f}" for value in accuracy.values()))
+        for protocol, accuracy in scores["protocols"].items()
+    ]
+    print_table(f"{title} (per cent)", ("protocol", "Seen", "Novel", "All"), rows)
+    print(f"NMI {scores['nmi']:.3f}   ARI {scores['ari']:.3f}")
+
+
+def print_table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """The first column is text, the others are numbers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for number, column in enumerate(header):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=max(shutil.get_terminal_size().columns, 60)).print(table, markup=False)

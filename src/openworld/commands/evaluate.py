@@ -1,0 +1,38 @@
+"""openworld evaluate"""
+
+import argparse
+import json
+from pathlib import Path
+
+from openworld.commands.common import (
+    add_command,
+    add_data_flags,
+    add_device_flag,
+    print_scores,
+    print_warning,
+    runtime_of,
+)
+
+
+def add(commands) -> None:
+    summary = "Seen / novel / all accuracy, NMI and ARI of a run's last checkpoint, under named protocols."
+    parser = add_command(commands, "evaluate", run, summary)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument(
+        "--part", choices=("test", "unlabelled"), help="the samples to evaluate on [test, or unlabelled without such]"
+    )
+    add_device_flag(parser)
+    add_data_flags(parser)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from openworld.evaluate import evaluate_run
+    from openworld.record import RunFolder
+
+    folder = RunFolder.open(parsed.run)
+    scores = evaluate_run(folder, parsed.part, runtime_of(parsed), print_warning)
+    if parsed.json:
+        print(json.dumps(scores))
+    else:
+        print_scores(f"{folder.config().data}, {scores['part']} part, step {scores['step']}", scores)
+    return 0

@@ -1,0 +1,130 @@
+"""Everything is decoded once: how much there is of what, what is broken, and what is there twice."""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from openworld.data.dataset import Dataset, Files, Part
+from openworld.data.decode import BadImage, decode
+from openworld.data.pool import Pool, result_of
+
+FILES_PER_TASK = 16
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a sample turned out to be."""
+
+    digest: bytes | None
+    """Of its pixels or features: two samples with the same digest are the same."""
+    size: tuple[int, int] | None
+    """Width and height."""
+    problem: str | None
+
+
+def check(dataset: Dataset, workers: int, tell: Callable[[int, int], None]) -> dict[str, Any]:
+    """A report that a machine can read; `tell(done, total)` hears of the progress."""
+    places = [(name, position) for name, part in dataset.parts.items() for position in range(len(part))]
+    findings = []
+    for part in dataset.parts.values():
+        for finding in _examined(part, workers):
+            findings.append(finding)
+            tell(len(findings), len(places))
+    groups = [_group(dataset, name, position) for name, position in places]
+    samples = [str(dataset.parts[name].name_of(position)) for name, position in places]
+    return {
+        "name": dataset.name,
+        "samples": len(places),
+        "parts": _counts(dataset, groups, places),
+        "sizes": _sizes([finding.size for finding in findings if finding.size]),
+        "broken": [
+            {"path": sample, "part": group, "reason": finding.problem}
+            for sample, group, finding in zip(samples, groups, findings, strict=True)
+            if finding.problem
+        ],
+        **_duplicates(samples, groups, findings),
+    }
+
+
+def _examined(part: Part, workers: int) -> Iterator[Finding]:
+    if not isinstance(part.content, Files):
+        for row in part.content:
+            size = (row.shape[1], row.shape[0]) if row.ndim == 3 else None
+            yield Finding(hashlib.blake2b(np.ascontiguousarray(row), digest_size=16).digest(), size, None)
+        return
+    paths = [part.content.full_path(position) for position in range(len(part))]
+    pool = Pool(min(workers, -(-len(paths) // FILES_PER_TASK)))
+    try:
+        tasks = [paths[start : start + FILES_PER_TASK] for start in range(0, len(paths), FILES_PER_TASK)]
+        for future in [pool.submit(examine, task) for task in tasks]:
+            yield from result_of(future)
+    finally:
+        pool.close()
+
+
+def examine(paths: list[str]) -> list[Finding]:
+    return [_examine(Path(path)) for path in paths]
+
+
+def _examine(path: Path) -> Finding:
+    try:
+        pixels = decode(path.read_bytes(), None)
+    except BadImage as error:
+        return Finding(None, None, str(error))
+    except OSError as error:
+        return Finding(None, None, f"cannot be read ({error.strerror})")
+    digest = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(pixels))
+    return Finding(digest.digest(), (pixels.shape[1], pixels.shape[0]), None)
+
+
+def _group(dataset: Dataset, part: str, position: int) -> str:
+    """labelled, unlabelled or test; of a benchmark, whose labels are not hidden yet, train or test."""
+    if part == "test" or dataset.is_labelled is None:
+        return part
+    return "labelled" if dataset.is_labelled[position] else "unlabelled"
+
+
+def _counts(dataset: Dataset, groups: list[str], places: list[tuple[str, int]]) -> dict[str, Any]:
+    """Of each group: samples, and samples of each class where classes are known."""
+    classes: dict[str, Counter] = defaultdict(Counter)
+    for group, (part, position) in zip(groups, places, strict=True):
+        label = dataset.parts[part].labels[position]
+        classes[group][dataset.class_names[label] if label >= 0 else None] += 1
+    return {
+        group: {
+            "samples": sum(counter.values()),
+            "classes": {name: counter[name] for name in dataset.class_names if counter[name]},
+        }
+        for group, counter in classes.items()
+    }
+
+
+def _sizes(sizes: list[tuple[int, int]]) -> dict[str, Any] | None:
+    """The smallest, the middle and the largest picture, by their area."""
+    if not sizes:
+        return None
+    ordered = sorted(sizes, key=lambda size: size[0] * size[1])
+    return {
+        "smallest": ordered[0],
+        "median": ordered[len(ordered) // 2],
+        "largest": ordered[-1],
+        "different": len(set(sizes)),
+    }
+
+
+def _duplicates(samples: list[str], groups: list[str], findings: list[Finding]) -> dict[str, Any]:
+    """Samples with the same content: a leak where they lie in different groups, waste within one."""
+    same = defaultdict(list)
+    for sample, group, finding in zip(samples, groups, findings, strict=True):
+        if finding.digest:
+            same[finding.digest].append({"part": group, "path": sample})
+    repeated = [members for members in same.values() if len(members) > 1]
+    leaks = [members for members in repeated if len({member["part"] for member in members}) > 1]
+    within = sum(len(members) - len({member["part"] for member in members}) for members in repeated)
+    return {"leaks": leaks, "duplicates_within_parts": within}

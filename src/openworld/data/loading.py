@@ -1,0 +1,140 @@
+"""From a data set to samples on call: files are surveyed, broken ones refused or dropped, images made one size."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from openworld.data.dataset import Dataset, Files
+from openworld.data.decode import resize_images
+from openworld.data.samples import Feeder, Item, Kept, Samples, Streamed
+from openworld.data.store import Store
+from openworld.data.survey import Fact, survey
+from openworld.errors import UserError
+from openworld.places import cache_dir
+from openworld.progress import CountDisplay
+from openworld.runtime import Runtime
+
+LISTED = 5
+"""Broken files that an error message names."""
+
+Facts = dict[str, list[Fact]]
+"""By part, of each of its files; empty for samples in memory."""
+
+
+class Loader:
+    """A data set whose samples are all sound, and can be had by their positions."""
+
+    def __init__(self, dataset: Dataset, size: int | None, on_bad_image: str, runtime: Runtime):
+        """`size`: the side of the square to which images are brought; images in memory may keep theirs."""
+        if dataset.has_files and not size:
+            raise UserError(f"{dataset.name}: images come in many sizes; give --image-size")
+        self.size, self.runtime = size, runtime
+        self.store = usable_store(dataset, size) if dataset.has_files else None
+        facts = {name: self._survey(part.content) for name, part in dataset.parts.items()}
+        self.fingerprint = fingerprint(dataset, facts)
+        self.dropped = broken_files(dataset, facts)
+        """Files that were left out, and why."""
+        if self.dropped and on_bad_image == "refuse":
+            raise UserError(refusal(dataset, self.dropped))
+        self.dataset, self.facts = without_broken(dataset, facts) if self.dropped else (dataset, facts)
+        self.rows = self.store.find() if self.store else {}
+        self.feeder = Feeder(size, self.store, runtime.workers) if dataset.has_files else None
+
+    def samples(self, part: str, positions: Sequence[int]) -> Samples:
+        """Some samples of a part: kept on the device if the whole set fits there, else fetched for each batch."""
+        content, device = self.dataset.parts[part].content, self.runtime.device
+        fits = self._num_bytes() <= self.runtime.memory
+        if not isinstance(content, Files):
+            chosen = to_tensor(resized(content[np.asarray(positions, dtype=np.int64)], self.size))
+            return Kept(chosen.to(device) if fits else chosen, device)
+        keys = [self.facts[part][position].key for position in positions]
+        paths = map(content.full_path, positions)
+        items = [Item(path, key, self.rows.get(key)) for path, key in zip(paths, keys, strict=True)]
+        streamed = Streamed(items, self.feeder, device)
+        return streamed.keep() if fits else streamed
+
+    def _survey(self, content: np.ndarray | Files) -> list[Fact]:
+        if not isinstance(content, Files):
+            return []
+        with CountDisplay("reading images", self.runtime.quiet) as display:
+            return survey(content, self.store, self.size, cache_dir(), self.runtime.workers, display.tell)
+
+    def _num_bytes(self) -> int:
+        def sample_bytes(content: np.ndarray | Files) -> int:
+            return 3 * self.size**2 if isinstance(content, Files) else content[:1].nbytes
+
+        return sum(len(part) * sample_bytes(part.content) for part in self.dataset.parts.values())
+
+
+def usable_store(dataset: Dataset, size: int) -> Store | None:
+    """The store of this size, if the whole set finds room there."""
+    store = Store(cache_dir(), size)
+    return store if store.has_room_for(sum(map(len, dataset.parts.values()))) else None
+
+
+def fingerprint(dataset: Dataset, facts: Facts) -> str:
+    """A hash of every file or array and every label: two runs on the same fingerprint saw the same data."""
+    digest = hashlib.sha256()
+    for line in _lines(dataset, facts):
+        digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
+
+
+def _lines(dataset: Dataset, facts: Facts) -> Iterator[tuple[Any, ...]]:
+    for name, part in dataset.parts.items():
+        if isinstance(part.content, Files):
+            for path, label, fact in zip(part.content.paths, part.labels, facts[name], strict=True):
+                yield name, path, int(label), fact.key.hex()
+        else:
+            for array in (part.content, part.labels.astype("<i8")):
+                yield name, array.shape, hashlib.sha256(np.ascontiguousarray(array)).hexdigest()
+    if dataset.is_labelled is not None:
+        yield "labelled", hashlib.sha256(np.packbits(dataset.is_labelled)).hexdigest()
+
+
+def broken_files(dataset: Dataset, facts: Facts) -> dict[str, str]:
+    """What is wrong with each file that cannot be used."""
+    return {
+        dataset.parts[name].content.paths[position]: fact.problem
+        for name in facts
+        for position, fact in enumerate(facts[name])
+        if fact.problem
+    }
+
+
+def refusal(dataset: Dataset, broken: dict[str, str]) -> str:
+    count = sum(map(len, dataset.parts.values()))
+    listed = "; ".join(f"{path} {problem}" for path, problem in list(broken.items())[:LISTED])
+    more = f"; and {len(broken) - LISTED} more" if len(broken) > LISTED else ""
+    return (
+        f"{dataset.name}: {len(broken)} of {count:,} images cannot be used: {listed}{more} "
+        "(put them right, or leave them out with --on-bad-image drop)"
+    )
+
+
+def without_broken(dataset: Dataset, facts: Facts) -> tuple[Dataset, Facts]:
+    sound = {name: np.flatnonzero([not fact.problem for fact in part]) for name, part in facts.items()}
+    smaller = dataset.only(sound)
+    lost = sorted(dataset.classes_shown - smaller.classes_shown)
+    if lost:
+        raise UserError(f"{dataset.name}: not one labelled image of class {dataset.class_names[lost[0]]} can be used")
+    return smaller, {name: [facts[name][position] for position in sound[name]] for name in facts}
+
+
+def resized(content: np.ndarray, size: int | None) -> np.ndarray:
+    """Images as squares: of the given side, or of their own longer one."""
+    if content.ndim == 2:
+        return content
+    side = size or max(content.shape[1:3])
+    return content if content.shape[1:3] == (side, side) else resize_images(content, side)
+
+
+def to_tensor(content: np.ndarray) -> Tensor:
+    """(N, H, W, C) images as (N, C, H, W); features as they are."""
+    if content.ndim == 2:
+        return torch.from_numpy(np.ascontiguousarray(content, dtype=np.float32))
+    return torch.from_numpy(np.ascontiguousarray(content.transpose(0, 3, 1, 2)))

@@ -1,0 +1,22 @@
+"""From what a person names to a data set: a benchmark's name, a folder, a manifest or an .npz."""
+
+from pathlib import Path
+
+from openworld.config import did_you_mean
+from openworld.data.benchmarks import BENCHMARKS, read_benchmark
+from openworld.data.dataset import Dataset
+from openworld.data.own import read_own
+from openworld.errors import UserError
+
+
+def open_dataset(data: str, data_dir: Path) -> Dataset:
+    if data in BENCHMARKS:
+        return read_benchmark(data, data_dir)
+    if Path(data).exists():
+        return read_own(Path(data))
+    if "/" in data or data.endswith((".csv", ".npz")):
+        raise UserError(f"{data}: there is no such folder, manifest or .npz")
+    raise UserError(
+        f"{data}: no such data set{did_you_mean(data, BENCHMARKS)} (there are {', '.join(BENCHMARKS)}; "
+        "or name a folder, a manifest.csv or an .npz)"
+    )

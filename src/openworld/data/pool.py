@@ -1,0 +1,70 @@
+"""Processes that work on images beside the training; they know Pillow and numpy, not torch."""
+
+import ctypes
+import multiprocessing
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from openworld.errors import UserError
+
+# A forked worker is there at once and sees what this process has read; elsewhere forking is not safe.
+CONTEXT = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+
+
+class Pool:
+    """Runs functions in `workers` processes, or here where there are none."""
+
+    def __init__(self, workers: int, prepare: Callable[..., None] | None = None, arguments: tuple = ()):
+        self.executor = None
+        if workers:
+            self.executor = ProcessPoolExecutor(workers, CONTEXT, _begin, (prepare, arguments))
+        elif prepare:
+            prepare(*arguments)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future | Done":
+        if self.executor is None:
+            return Done(function, arguments)
+        try:
+            return self.executor.submit(function, *arguments)
+        except BrokenProcessPool:
+            raise LOST from None
+
+    def close(self) -> None:
+        if self.executor:
+            self.executor.shutdown(wait=True, cancel_futures=True)
+
+
+class Done:
+    """What `submit` gives without processes: the work is done when its result is asked for."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple):
+        self.work = function, arguments
+
+    def result(self) -> Any:
+        function, arguments = self.work
+        return function(*arguments)
+
+
+LOST = UserError("a process that decodes images was killed: is there enough memory? fewer --workers need less")
+
+
+def result_of(future: Future | Done) -> Any:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise LOST from None
+
+
+def _begin(prepare: Callable[..., None] | None, arguments: tuple) -> None:
+    """In a new worker: signals are the parent's business, and when the parent is killed, so is the worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    if prepare:
+        prepare(*arguments)

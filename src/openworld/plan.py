@@ -1,0 +1,249 @@
+"""Before a run: the recipe for the data; for a person's own, size, network, views and length follow by themselves."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from openworld.config import Config, replace
+from openworld.data.augment import family
+from openworld.data.batches import Batches
+from openworld.data.benchmarks import BENCHMARKS
+from openworld.data.dataset import Dataset, Files
+from openworld.data.decode import BadImage, image_size
+from openworld.data.opening import open_dataset
+from openworld.data.problem import TrainingSet
+from openworld.data.samples import Kept
+from openworld.errors import UserError
+from openworld.recipes import RECIPES, recipe_for
+from openworld.rng import generator
+from openworld.runtime import Runtime
+from openworld.train import Learner
+
+OWN_MINUTES = 6.0
+"""How long training on a person's own data takes unless they say otherwise."""
+LARGEST_SIDE = {"cpu": 64, "cuda": 256}
+"""Of the images of own data. On a GPU 256, of which a view shows 224."""
+MOST_PASSES = 200
+"""Over the unlabelled samples: more than this helps nobody."""
+FEWEST_STEPS = 20
+PASSES_AND_VIEWS = ((10, 10), (10, 5), (5, 5), (4, 3), (2, 2))
+"""Epochs of a run, and views by which uncertainty is measured: the first pair that leaves time to train."""
+SHARE_OF_PASSES = 0.3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is going to be done."""
+
+    config: Config
+    dataset: Dataset
+    lines: tuple[str, ...]
+    """For a person to read."""
+
+
+def plan_run(
+    asked: dict[str, Any], runtime: Runtime, minutes: float | None = None, dataset: Dataset | None = None
+) -> Plan:
+    """Defaults < recipe < what follows from the data < what was asked for, by flat names.
+
+    `minutes`: set the number of steps by measuring what one costs here.
+    """
+    data = asked.get("data", "digits")
+    if minutes is not None and "steps" in asked:
+        raise UserError("--minutes and --steps both say how long to train: give one of them")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise UserError(f"--minutes is {minutes}; it must be above 0")
+    is_benchmark = dataset is None and data in BENCHMARKS
+    recipe = recipe_for(asked.get("recipe", "auto"), data, is_benchmark)
+    dataset = dataset or open_dataset(data, runtime.data_dir)
+    refuse_idle_settings(asked, dataset)
+    settings = own_settings(dataset, runtime.device) if recipe == "own" else {}
+    config = replace(RECIPES[recipe](data), {**settings, **asked, "recipe": recipe})
+    if recipe == "own" and minutes is None and "steps" not in asked:
+        minutes = OWN_MINUTES
+    seconds = None
+    if minutes is not None:
+        config, seconds = fit_to_time(config, dataset, runtime, minutes * 60, set(asked))
+    lines = describe(config, dataset, seconds, "num_classes" in asked) if recipe == "own" or seconds else ()
+    return Plan(config, dataset, tuple(lines))
+
+
+def refuse_idle_settings(asked: dict[str, Any], dataset: Dataset) -> None:
+    """What hides the labels of a benchmark does nothing where most samples have none."""
+    for name in ("novel", "labelled", "imbalance"):
+        if name in asked and dataset.is_labelled is not None:
+            raise UserError(f"--{name} turns a fully labelled set into a problem; {dataset.name} is one already")
+
+
+# What follows from the data ---------------------------------------------------------------------------------
+
+
+def own_settings(dataset: Dataset, device: torch.device) -> dict[str, Any]:
+    """Fields of the configuration, by their flat names."""
+    settings: dict[str, Any] = {} if dataset.is_labelled is None else {"num_classes": count_classes(dataset)}
+    if dataset.is_labelled is None:
+        settings["prior"] = "known"  # the labels are there to be counted
+    large_batch = 256 if device.type == "cuda" else 128
+    settings["batch_unlabelled"] = max(1, min(large_batch, num_unlabelled(dataset) // 2))
+    settings["batch_labelled"] = max(2, min(256 if device.type == "cuda" else 64, len(dataset.train) // 2))
+    if dataset.has_features:
+        return {**settings, "network": "mlp", "augment": "features"}
+    size = min(typical_side(dataset), LARGEST_SIDE[device.type])
+    return {**settings, "image_size": size, **network_and_views(size, device)}
+
+
+def count_classes(dataset: Dataset) -> int:
+    """As many as are named anywhere; if only the labelled ones are, as many again."""
+    num_named, num_seen = len(dataset.class_names), len(dataset.classes_shown)
+    return num_named if num_named > num_seen else 2 * num_seen
+
+
+def num_unlabelled(dataset: Dataset) -> int:
+    """Of a fully labelled set about half of the classes, at least, lose their labels."""
+    return len(dataset.train) // 2 if dataset.is_labelled is None else int((~dataset.is_labelled).sum())
+
+
+def network_and_views(size: int, device: torch.device) -> dict[str, Any]:
+    if device.type == "cpu":
+        return {"network": "small" if size <= 16 else "small-32" if size <= 40 else "small-64", "augment": "cifar"}
+    if size <= 40:
+        return {"network": "resnet18-cifar", "augment": "cifar"}
+    return (
+        {"network": "resnet18-tiny", "augment": "tiny"} if size <= 96 else {"network": "resnet18", "augment": "photos"}
+    )
+
+
+def typical_side(dataset: Dataset, samples: int = 200) -> int:
+    """The median of the shorter sides of some images; in memory all have one size."""
+    content = dataset.train.content
+    if not isinstance(content, Files):
+        return max(8, *content.shape[1:3])
+    sides = []
+    for position in range(0, len(content), -(-len(content) // samples)):
+        try:
+            sides.append(min(image_size(Path(content.full_path(position)).read_bytes())))
+        except (BadImage, OSError):  # the survey of all files will name it
+            continue
+    return max(8, int(np.median(sides))) if sides else LARGEST_SIDE["cpu"]
+
+
+# What follows from the time ---------------------------------------------------------------------------------
+
+
+def fit_to_time(
+    config: Config, dataset: Dataset, runtime: Runtime, seconds: float, asked: set[str]
+) -> tuple[Config, float]:
+    """As many steps as fit, passes over the whole set included; and the seconds that this is going to take."""
+    step_seconds, sample_seconds = measure_costs(config, dataset, runtime)
+    num_train, num_test = num_unlabelled(dataset), len(dataset.test) if dataset.test else 0
+
+    def seconds_of_passes(epochs: int, views: int) -> float:
+        uncertainty = epochs * (1 - config.trssl.uncertainty_from) * num_train * views
+        evaluation = epochs * 2 * num_test
+        predictions = (views + 1) * (num_train + num_test)
+        return sample_seconds * (uncertainty + evaluation + predictions)
+
+    affordable = [pair for pair in PASSES_AND_VIEWS if seconds_of_passes(*pair) <= SHARE_OF_PASSES * seconds]
+    epochs, views = affordable[0] if affordable else PASSES_AND_VIEWS[-1]
+    if "uncertainty_views" in asked:
+        views = config.trssl.uncertainty_views
+    passes = seconds_of_passes(epochs, views)
+    most = max(500, MOST_PASSES * num_train // config.training.batch_unlabelled)
+    steps = min(max(FEWEST_STEPS, int((seconds - passes) / step_seconds)), most)
+    chosen = {"steps": steps, "epoch_steps": -(-steps // epochs), "uncertainty_views": views}
+    chosen = {name: value for name, value in chosen.items() if name not in asked}
+    return replace(config, chosen), steps * step_seconds + passes
+
+
+def measure_costs(config: Config, dataset: Dataset, runtime: Runtime) -> tuple[float, float]:
+    """Seconds of a training step, and of a sample that passes through the network, on made-up samples."""
+    data = stand_in(config, dataset, runtime.device)
+    learner = Learner(config, data)
+    batches = Batches(data, config.training, config.seed, learner.method.num_views)
+    chunk = next(data.unlabelled.chunks())
+
+    def pass_through() -> None:
+        with torch.no_grad():
+            learner.average.network(data.family.random(chunk, generator(0, "measure", device=runtime.device)))
+
+    step_seconds = seconds_of(lambda: learner.learn(batches), runtime.device)
+    return step_seconds, seconds_of(pass_through, runtime.device) / len(chunk)
+
+
+def seconds_of(work: Callable[[], None], device: torch.device, enough: float = 1.5) -> float:
+    """The fastest of some tries: a machine's hiccup is not what the work costs."""
+    fastest, began = math.inf, time.monotonic()
+    for attempt in range(50):
+        start = time.monotonic()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if attempt:  # the first also sets things up
+            fastest = min(fastest, time.monotonic() - start)
+        if attempt >= 2 and time.monotonic() - began > enough:
+            break
+    return fastest
+
+
+def stand_in(config: Config, dataset: Dataset, device: torch.device) -> TrainingSet:
+    """Random samples of the shape that the real ones will have."""
+    training, source = config.training, generator(0, "stand-in")
+    content, count = dataset.train.content, max(training.batch_labelled, training.batch_unlabelled)
+    if dataset.has_features:
+        rows = torch.randn((count, content.shape[1]), generator=source)
+        channels = content.shape[1]
+    else:
+        channels = 3 if isinstance(content, Files) else content.shape[3]
+        side = training.image_size or max(content.shape[1:3])
+        shape = (count, channels, side, side)
+        rows = torch.randint(0, 256, shape, generator=source, dtype=torch.uint8)
+    samples = Kept(rows.to(device), device)
+    num_classes = config.problem.num_classes or len(dataset.class_names)
+    mean, std = torch.full((channels,), 0.5), torch.full((channels,), 0.25)
+    return TrainingSet(
+        labelled=samples,
+        labels=torch.zeros(len(rows), dtype=torch.int64, device=device),
+        unlabelled=samples,
+        prior=torch.full((num_classes,), 1 / num_classes, device=device),
+        num_seen=max(1, num_classes // 2),
+        mean=mean,
+        std=std,
+        family=family(training.augment, mean.to(device), std.to(device)),
+    )
+
+
+# What a person reads ----------------------------------------------------------------------------------------
+
+
+def describe(config: Config, dataset: Dataset, seconds: float | None, classes_given: bool) -> list[str]:
+    training, kind = config.training, "samples" if dataset.has_features else "images"
+    lines = []
+    if dataset.is_labelled is not None:
+        num_seen = len(dataset.classes_shown)
+        tested = f", {len(dataset.test):,} for testing" if dataset.test else ""
+        lines.append(
+            f"{dataset.name}: {int(dataset.is_labelled.sum()):,} labelled {kind} of {num_seen} classes, "
+            f"{num_unlabelled(dataset):,} unlabelled{tested}"
+        )
+        total = config.problem.num_classes
+        source = "as you say" if classes_given else "named in the test part or the manifest"
+        if not classes_given and len(dataset.class_names) == num_seen:
+            source = "assumed: as many new ones as known ones; --num-classes sets the total"
+        lines.append(f"classes: {total}, of which {total - num_seen} are new ({source})")
+    if not dataset.has_features and training.image_size:
+        lines.append(f"images at {training.image_size} x {training.image_size} pixels, network {training.network}")
+    length = (
+        f"{training.steps:,} steps of {training.batch_labelled} labelled + 2 x {training.batch_unlabelled} unlabelled"
+    )
+    lines.append(f"{length}: {'about ' + minutes_text(seconds) + ' (--minutes)' if seconds else 'as you say'}")
+    return lines
+
+
+def minutes_text(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.1f} minutes"

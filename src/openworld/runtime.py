@@ -1,0 +1,60 @@
+"""Where and with what a command runs: nothing in here may change a run's numbers."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from openworld.errors import UserError
+from openworld.places import count_cores, default_data_dir
+
+MEMORY_SHARE = 0.5
+"""Of the free memory of the device, this much may hold images; the rest is for the network and its work."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The device, and how data gets to it."""
+
+    device: torch.device
+    data_dir: Path
+    """The folder that holds the benchmarks."""
+    workers: int = 0
+    """Processes that decode images; with 0 this process does it."""
+    memory: int = 2**62
+    """Bytes of images that may stay on the device; a larger set is read anew for each batch."""
+    quiet: bool = False
+
+
+def make_runtime(
+    device: str = "auto", data_dir: Path | None = None, workers: int | None = None, quiet: bool = False
+) -> Runtime:
+    """The runtime of this machine, as far as it is not asked for otherwise."""
+    picked = pick_device(device)
+    return Runtime(
+        device=picked,
+        data_dir=data_dir or default_data_dir(),
+        workers=count_cores() if workers is None else workers,
+        memory=int(free_memory(picked) * MEMORY_SHARE),
+        quiet=quiet,
+    )
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no GPU here; use --device cpu")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on the device now."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:  # what Linux could free counts as free: it keeps files in memory as long as nobody wants it
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

@@ -1,0 +1,48 @@
+"""Training from Python: arrays, frames and paths."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds import write_photos
+
+import openworld
+from openworld.errors import UserError
+from openworld.record import RunFolder
+
+TINY = {"steps": 2, "epoch_steps": 2, "uncertainty_views": 2, "device": "cpu", "workers": 0}
+
+
+def test_arrays():
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (40, 9, 9, 3), dtype=np.uint8)
+    summary = openworld.train_on(images, np.array([0, 1] * 10 + [-1] * 20), num_classes=5, out="r", **TINY)
+    assert summary["num_classes"] == 5
+    assert sum(summary["class_sizes"].values()) == 20
+    assert RunFolder(Path(summary["run"])).summary()["steps"] == 2
+
+
+def test_a_frame():
+    pandas = pytest.importorskip("pandas")
+    root = write_photos(Path("photos"))
+    paths = sorted(str(path.relative_to(root)) for path in root.glob("*/*/*"))
+    labels = [path.split("/")[1] if path.startswith("labelled") else None for path in paths]
+    frame = pandas.DataFrame({"path": paths, "label": labels})
+    summary = openworld.train_on(frame, root=root, num_classes=3, **TINY)
+    assert summary["num_seen"] == 2
+    assert Path(summary["run"]).is_relative_to("runs")
+
+
+def test_a_path_and_a_benchmark():
+    root = write_photos(Path("photos"))
+    assert openworld.train_on(root, out="a", **TINY)["num_classes"] == 3
+    assert openworld.train_on("digits", out="b", seed=3, **TINY)["seed"] == 3
+
+
+def test_mistakes():
+    with pytest.raises(UserError, match="temprature: there is no such setting; did you mean temperature"):
+        openworld.train_on("digits", temprature=0.2)
+    with pytest.raises(UserError, match="an array needs labels"):
+        openworld.train_on(np.zeros((4, 3)))
+    with pytest.raises(AttributeError, match="no attribute 'fit_on'"):
+        openworld.fit_on  # noqa: B018

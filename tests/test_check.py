@@ -1,0 +1,122 @@
+"""`openworld data`: what people see of their data before they train on it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from worlds import write_photos
+
+from openworld.cli import main
+from openworld.data.check import check
+from openworld.data.own import from_arrays, read_own
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return stopped.value.code
+
+
+@pytest.fixture
+def photos() -> Path:
+    return write_photos(Path("photos"), sides=(9, 14))
+
+
+def report_of(path: Path, workers: int = 0) -> dict:
+    told = []
+    report = check(read_own(path), workers, lambda done, total: told.append((done, total)))
+    assert told[-1] == (report["samples"], report["samples"])
+    return report
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_counts_and_sizes(photos, workers):
+    report = report_of(photos, workers)
+    assert report["samples"] == 54
+    assert report["parts"]["labelled"] == {"samples": 12, "classes": {"cat": 6, "dog": 6}}
+    assert report["parts"]["unlabelled"] == {"samples": 30, "classes": {}}
+    assert report["parts"]["test"] == {"samples": 12, "classes": {"cat": 4, "dog": 4, "fox": 4}}
+    assert report["sizes"]["smallest"] == (9, 9)
+    assert report["sizes"]["largest"] == (14, 14)
+    assert report["broken"] == report["leaks"] == []
+    assert report["duplicates_within_parts"] == 0
+
+
+def test_the_same_picture_in_two_parts_is_a_leak_in_whatever_format(photos):
+    with Image.open(photos / "test/fox/001.png") as picture:
+        picture.save(photos / "unlabelled/other.bmp")
+    shutil.copy(photos / "labelled/cat/000.png", photos / "labelled/cat/again.png")
+    report = report_of(photos)
+    assert report["leaks"] == [
+        [{"part": "unlabelled", "path": "unlabelled/other.bmp"}, {"part": "test", "path": "test/fox/001.png"}]
+    ]
+    assert report["duplicates_within_parts"] == 1
+
+
+def test_every_broken_file_is_named_with_its_reason(photos):
+    (photos / "unlabelled/a.jpg").write_text("text")
+    (photos / "labelled/cat/b.png").write_bytes((photos / "labelled/cat/000.png").read_bytes()[:90])
+    broken = {entry["path"]: entry for entry in report_of(photos)["broken"]}
+    assert set(broken) == {"unlabelled/a.jpg", "labelled/cat/b.png"}
+    assert "not an image" in broken["unlabelled/a.jpg"]["reason"]
+    assert broken["labelled/cat/b.png"]["part"] == "labelled"
+
+
+def test_arrays_are_checked_too():
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
+    pixels[5] = pixels[0]
+    report = check(from_arrays(pixels, [0, 1, 0, 1, -1, -1]), 0, lambda done, total: None)
+    assert report["leaks"] == [[{"part": "labelled", "path": "0"}, {"part": "unlabelled", "path": "5"}]]
+    assert report["sizes"]["median"] == (5, 4)
+
+
+def test_the_command_prints_a_report_and_says_by_its_exit_code_whether_files_are_broken(photos, capsys):
+    assert run("data", "check", photos, "--workers", 0) == 0
+    output = capsys.readouterr().out
+    assert "photos: 54 samples" in output
+    assert "broken: 0" in output
+    (photos / "unlabelled/a.jpg").write_text("text")
+    assert run("data", "check", photos, "--workers", 0) == 2
+    assert "unlabelled/a.jpg is not an image" in capsys.readouterr().out
+    assert run("data", "check", photos, "--workers", 0, "--json") == 2
+    assert json.loads(capsys.readouterr().out)["broken"][0]["path"] == "unlabelled/a.jpg"
+
+
+def test_a_contact_sheet_shows_every_class(photos, capsys):
+    assert run("data", "show", photos) == 0
+    assert capsys.readouterr().out == "3 rows: photos-samples.png\n"  # cat, dog, and those without a label
+    with Image.open("photos-samples.png") as sheet:
+        assert sheet.width > 600
+
+
+@pytest.mark.parametrize("flags", [[], ["--augment", "digits"]])
+def test_a_contact_sheet_of_random_views(photos, flags, capsys):
+    assert run("data", "show", photos, "--augmented", *flags, "--out", "views.png", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"file": "views.png", "rows": 3}
+    with Image.open("views.png") as sheet:
+        assert len(np.unique(np.asarray(sheet).reshape(-1, 3), axis=0)) > 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["check", "nowhere/x"], "nowhere/x: there is no such folder"),
+        (["check", "oxford-pet"], "oxford-pet: no such data set; did you mean oxford-pets?"),
+        (["check"], "the following arguments are required: DATA"),
+        (["show", "photos", "--augment", "wild"], "--augment"),
+        (["show", "features.npz"], "features.npz holds features: there is nothing to look at"),
+        (["show", "photos", "--out", "no/such/folder.png"], "no/such/folder.png"),
+        (["fetch", "cifar"], "did you mean cifar1"),
+        (["chekc", "photos"], "invalid choice: 'chekc'"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_line(photos, arguments, answer, capsys):
+    np.savez("features.npz", features=np.eye(6), labels=[0, 1, 0, 1, -1, -1])
+    assert run("data", *arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    assert answer in captured.err

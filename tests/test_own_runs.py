@@ -1,0 +1,245 @@
+"""A person's own data, from the command line to predictions; and what bad input gets."""
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds import write_photos
+
+from openworld.cli import main
+from openworld.record import RunFolder
+
+HERE = ["--device", "cpu", "--workers", "0", "--quiet"]
+TINY = ["--steps", "4", "--epoch-steps", "2", "--uncertainty-views", "2", *HERE]
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return stopped.value.code
+
+
+@pytest.fixture
+def photos() -> Path:
+    return write_photos(Path("photos"), sides=(9, 14))
+
+
+@pytest.fixture
+def refused(capsys):
+    """What a command that ends with exit code 2 says, in one line; and it leaves no run behind."""
+
+    def answer(*arguments: object) -> str:
+        capsys.readouterr()
+        assert run(*arguments) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.count("\n") == 1, captured.err
+        assert not Path("r").exists()
+        return captured.err.strip()
+
+    return answer
+
+
+def predictions(name: str = "r") -> list[dict[str, str]]:
+    with open(f"{name}/predictions.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_manifest(photos: Path) -> Path:
+    """The photos as a manifest; of the unlabelled ones the truth is known to evaluation."""
+    lines = ["path,label,split"]
+    for path in sorted(photos.glob("*/*/*.png")):
+        part, label, _ = path.relative_to(photos).parts
+        lines.append(f"{path.relative_to(photos)},{label},{part}")
+    manifest = photos / "manifest.csv"
+    manifest.write_text("\n".join(lines))
+    return manifest
+
+
+def write_features(labels: np.ndarray) -> Path:
+    draw = np.random.default_rng(0)
+    centres = draw.normal(0, 3, (4, 16))
+    features = centres[np.arange(len(labels)) % 4] + draw.normal(0, 1, (len(labels), 16))
+    np.savez("features.npz", features=features, labels=labels)
+    return Path("features.npz")
+
+
+def test_a_folder_is_trained_on_and_the_plan_is_printed_first(photos, capsys):
+    arguments = ["train", photos, *TINY, "--out", "r"]
+    assert run(*[argument for argument in arguments if argument != "--quiet"]) == 0
+    captured = capsys.readouterr()
+    plan = captured.err.splitlines()[:4]
+    assert plan[0] == "photos: 12 labelled images of 2 classes, 30 unlabelled, 12 for testing"
+    assert plan[1] == "classes: 3, of which 1 are new (named in the test part or the manifest)"
+    assert plan[2].startswith("images at ")
+    assert plan[3].startswith("4 steps of")
+    assert "trssl" in captured.out
+    rows = predictions()
+    assert {row["path"] for row in rows if row["split"] == "unlabelled"} == {
+        str(path.relative_to(photos)) for path in photos.glob("unlabelled/*/*")
+    }
+    assert {row["prediction"] for row in rows} <= {"cat", "dog", "novel-1"}
+    assert RunFolder(Path("r")).config().data == str(photos.absolute())
+
+
+def test_without_any_truth_the_sizes_of_the_classes_are_the_result(photos, capsys):
+    for path in sorted(photos.glob("test/*/*")):
+        path.unlink()
+        path.parent.rmdir() if not any(path.parent.iterdir()) else None
+    (photos / "test").rmdir()
+    assert run("train", photos, *TINY, "--out", "r") == 0
+    output = capsys.readouterr().out
+    assert "novel-2" in output  # two known classes, and as many new ones assumed
+    summary = RunFolder(Path("r")).summary()
+    assert summary["seen"] is summary["novel"] is summary["all"] is summary["nmi"] is None
+    assert sum(summary["class_sizes"].values()) == 30
+    assert all(line["average"] is None for line in RunFolder(Path("r")).metrics())
+    assert run("evaluate", "r") == 2
+    assert "are not known, so accuracy cannot be measured" in capsys.readouterr().err
+
+
+def test_a_manifest_gives_what_its_folder_gives(photos, capsys):
+    assert run("train", photos, *TINY, "--out", "folder") == 0
+    assert run("train", write_manifest(photos), *TINY, "--out", "r") == 0
+    model = "checkpoints/step-00000004/model.safetensors"
+    assert Path("r", model).read_bytes() == Path("folder", model).read_bytes()
+    assert run("evaluate", "r", "--part", "unlabelled", "--json") == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["part"] == "unlabelled"
+
+
+def test_images_in_an_npz(photos):
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (60, 10, 12), dtype=np.uint8)
+    np.savez("images.npz", images=images, labels=[0, 1] * 10 + [-1] * 40)
+    assert run("train", "images.npz", *TINY, "--out", "r", "--num-classes", 5) == 0
+    assert RunFolder(Path("r")).config().training.image_size == 12
+    assert {row["index"] for row in predictions()} == {str(number) for number in range(20, 60)}
+
+
+def test_features_are_learnt_by_an_mlp():
+    labels = np.arange(400) % 4
+    hidden = (labels > 1) | (np.arange(400) >= 100)
+    path = write_features(np.where(hidden, -1, labels))
+    assert run("train", path, "--steps", 60, "--epoch-steps", 30, *HERE, "--num-classes", 4, "--out", "r") == 0
+    assert RunFolder(Path("r")).config().training.network == "mlp"
+    found = [row["prediction"] for row in predictions()]
+    usual = [Counter(np.array(found)[labels[hidden] == label]).most_common(1)[0][0] for label in range(4)]
+    assert usual[:2] == ["0", "1"]
+    assert set(usual[2:]) == {"novel-1", "novel-2"}
+
+
+def test_a_fully_labelled_npz_is_made_a_problem_and_judged_on_its_unlabelled_part():
+    path = write_features(np.arange(200) % 4)
+    assert run("train", path, *TINY, "--novel", 50, "--labelled", 20, "--out", "r") == 0
+    summary = RunFolder(Path("r")).summary()
+    assert (summary["part"], summary["num_seen"], summary["num_classes"]) == ("unlabelled", 2, 4)
+    assert summary["all"] is not None
+
+
+def test_minutes_set_the_steps_and_the_run_says_how_many(photos, capsys):
+    assert run("train", photos, "--minutes", 0.02, "--device", "cpu", "--workers", 0, "--out", "r") == 0
+    assert "(--minutes)" in capsys.readouterr().err
+    config = RunFolder(Path("r")).config()
+    assert config.training.steps >= 20
+    assert RunFolder(Path("r")).summary()["steps"] == config.training.steps
+
+
+def test_a_run_on_a_folder_is_resumed_from_anywhere(photos, monkeypatch, tmp_path):
+    assert run("train", photos, *TINY, "--out", "r") == 0
+    Path("r/summary.json").unlink()
+    monkeypatch.chdir("/")
+    assert run("train", "--resume", "--out", tmp_path / "r", "--quiet") == 0
+    assert run("evaluate", tmp_path / "r") == 0
+
+
+def test_data_that_changed_under_a_run_is_refused(photos, capsys):
+    assert run("train", photos, *TINY, "--out", "r") == 0
+    (photos / "unlabelled/cat/000.png").unlink()
+    Path("r/summary.json").unlink()
+    for command in (["train", "--resume", "--out", "r"], ["evaluate", "r"]):
+        assert run(*command) == 2
+        assert "has changed since the run was made" in capsys.readouterr().err
+
+
+# Bad images -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broken(photos) -> Path:
+    whole = (photos / "unlabelled/cat/000.png").read_bytes()
+    (photos / "unlabelled/cat/000.png").write_bytes(whole[: len(whole) // 2])
+    (photos / "labelled/dog/001.png").write_text("this is text")
+    (photos / "test/fox/002.png").write_bytes(b"")
+    return photos
+
+
+def test_broken_images_are_refused_and_listed(broken, refused):
+    message = refused("train", broken, *TINY, "--out", "r")
+    assert "photos: 3 of 54 images cannot be used: " in message
+    for part in ("labelled/dog/001.png is not an image", "unlabelled/cat/000.png is", "test/fox/002.png is empty"):
+        assert part in message
+    assert "--on-bad-image drop" in message
+    assert refused("train", broken, *TINY, "--out", "r") == message  # also from memory
+
+
+def test_broken_images_are_dropped_if_asked_and_the_run_records_it(broken):
+    assert run("train", broken, *TINY, "--on-bad-image", "drop", "--out", "r") == 0
+    dropped = json.loads(Path("r/split.json").read_text())["dropped"]
+    assert set(dropped) == {"labelled/dog/001.png", "unlabelled/cat/000.png", "test/fox/002.png"}
+    assert RunFolder(Path("r")).summary()["dropped_images"] == 3
+    assert not {row["path"] for row in predictions()} & set(dropped)
+    assert len(predictions()) == 29 + 11
+    Path("r/summary.json").unlink()
+    assert run("train", "--resume", "--out", "r", "--quiet") == 0
+
+
+def test_a_class_of_which_nothing_is_left_is_named(photos, refused):
+    for path in (photos / "labelled/dog").iterdir():
+        path.write_text("text")
+    message = refused("train", photos, *TINY, "--on-bad-image", "drop", "--out", "r")
+    assert "dog" in message
+
+
+# Other bad input --------------------------------------------------------------------------------------------
+
+
+def test_bad_folders(refused):
+    Path("empty").mkdir()
+    assert "empty" in refused("train", "empty", *TINY, "--out", "r")
+    assert "nowhere/photos: there is no such folder" in refused("train", "nowhere/photos", *TINY, "--out", "r")
+    write_photos(Path("halves"))
+    Path("halves/labelled").rename("halves/known")
+    assert "labelled/" in refused("train", "halves", *TINY, "--out", "r")
+
+
+def test_bad_arrays(refused):
+    np.savez("objects.npz", images=np.array([{"a": 1}], dtype=object), labels=[0])
+    assert "objects.npz" in refused("train", "objects.npz", *TINY, "--out", "r")
+    np.savez("nan.npz", features=np.array([[1.0, np.nan]] * 4), labels=[0, 1, -1, -1])
+    assert "nan.npz" in refused("train", "nan.npz", *TINY, "--out", "r")
+
+
+@pytest.mark.parametrize(
+    ("flags", "answer"),
+    [
+        (["--novel", "50"], "--novel turns a fully labelled set into a problem; photos is one already"),
+        (["--network", "mlp"], "--network mlp is not for images, which photos holds"),
+        (["--augment", "features"], "--augment features is not for images"),
+        (["--prior", "known"], "--prior known: nobody counted the classes of your own data"),
+        (["--num-classes", "1"], "--num-classes 1 is fewer than the 2 seen classes"),
+        (["--minutes", "3"], "--minutes and --steps both say how long to train"),
+        (["--workers", "-1"], "argument --workers: it must be 0 or more"),
+        (["--batch-unlabelled", "31"], "--batch-unlabelled 31 is larger than the 30 unlabelled"),
+        (["--image-size", "3"], "--image-size is 3; it must be from 8 to 1024"),
+        (["--recipe", "paper"], "photos: images come in many sizes; give --image-size"),
+    ],
+)
+def test_settings_that_do_not_fit(photos, refused, flags, answer):
+    assert answer in refused("train", photos, *TINY, *flags, "--out", "r")
+
+
+def test_minutes_must_be_a_time(photos, refused):
+    assert "--minutes is 0.0; it must be above 0" in refused("train", photos, "--minutes", "0", "--quiet", "--out", "r")

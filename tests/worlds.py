@@ -1,0 +1,48 @@
+"""Small worlds for the tests."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from openworld.data.augment import family
+from openworld.data.problem import TrainingSet, statistics
+from openworld.data.samples import Kept
+from openworld.runtime import Runtime
+
+CPU = torch.device("cpu")
+RUNTIME = Runtime(device=CPU, data_dir=Path("nowhere"), quiet=True)
+
+
+def training_set(labelled: Tensor, labels: Tensor, unlabelled: Tensor, prior: Tensor, num_seen: int, augment: str):
+    """What training would see of these samples."""
+    samples = Kept(unlabelled, CPU)
+    mean, std = statistics(samples)
+    return TrainingSet(
+        labelled=Kept(labelled, CPU),
+        labels=labels,
+        unlabelled=samples,
+        prior=prior,
+        num_seen=num_seen,
+        mean=mean,
+        std=std,
+        family=family(augment, mean, std),
+    )
+
+
+def write_photos(root: Path, sides: tuple[int, ...] = (12,), labelled: int = 6, unlabelled: int = 30, test: int = 4):
+    """A data folder with two known classes and one that only the test part names; noise in the colour of its class."""
+    draw = np.random.default_rng(0)
+    colours = {"cat": (200, 60, 60), "dog": (60, 200, 60), "fox": (60, 60, 200)}
+    counts = {f"labelled/{name}": (name, labelled) for name in ("cat", "dog")}
+    counts |= {f"unlabelled/{name}": (name, unlabelled // 3) for name in colours}
+    counts |= {f"test/{name}": (name, test) for name in colours}
+    for folder, (name, count) in counts.items():
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            width, height = draw.choice(sides, 2)
+            pixels = np.clip(draw.normal(colours[name], 40, (height, width, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(root / folder / f"{number:03d}.png")
+    return root
