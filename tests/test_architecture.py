@@ -22,7 +22,7 @@ LAYERS = [
         "data.image_ops",
         "progress",
     },
-    {"data.__init__", "data.dataset", "data.sources", "data.decode", "data.pool", "data.store"},
+    {"data.__init__", "data.dataset", "data.sources", "data.decode", "data.pool", "data.store", "data.replay"},
     {"recipes", "mix", "nets", "checkpoint", "data.split", "data.augment", "data.contact_sheet"},
     {"data.benchmarks", "data.own", "data.survey", "data.samples", "data.check"},
     {"data.opening", "data.fetch", "data.loading"},

@@ -13,7 +13,7 @@ from test_image_ops import pillow_hue
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from openworld.data import augment
+from openworld.data import augment, replay
 from openworld.data import image_ops as ops
 from openworld.rng import generator
 
@@ -108,13 +108,13 @@ def centre_and_mean(picture: Tensor) -> Tensor:
 def test_the_mean_digit_stays_where_it_was():
     digits = torch.from_numpy(load_digits().images * 255 / 16).to(torch.uint8)[:, None]
     before = centre_and_mean(digits.float().mean(dim=(0, 1)) / 255)
-    after = centre_and_mean(augment.digits_view(digits, generator(0, "views")).mean(dim=(0, 1)))
+    after = centre_and_mean(family_of("digits").random(digits, generator(0, "views")).mean(dim=(0, 1)))
     assert ((before - after).abs() < torch.tensor([0.1, 0.1, 0.03])).all()
 
 
 @pytest.mark.parametrize("smallest_area", [0.2, 0.5])
 def test_resized_crops_lie_within_the_image_and_the_scale(smallest_area):
-    size, draw = 32, augment.Draws(torch.empty(4000), generator(0, "crops"))
+    size, draw = 32, augment.Draws(torch.rand((augment.Draws.MOST, 4000), generator=generator(0, "crops")))
     height, width = augment.resized_sides(draw, size, smallest_area)
     area, shape = width * height / size**2, width / height
     assert max(width.max(), height.max()) <= size
@@ -209,7 +209,7 @@ def recorded_jitter(monkeypatch, count: int) -> tuple[Tensor, ...]:
     """Blends, whether they come before the shift of hue, and the shift, for every sample."""
     seen = []
     monkeypatch.setattr(augment, "_jitter", lambda pixels, *parameters: seen.extend(parameters) or pixels)
-    draw = augment.Draws(torch.empty(count), generator(0, "jitter"))
+    draw = augment.Draws(torch.rand((augment.Draws.MOST, count), generator=generator(0, "jitter")))
     augment.colour_jitter(torch.zeros(count, 3, 1, 1), draw, share=1)
     return tuple(seen)
 
@@ -316,3 +316,16 @@ def test_on_a_gpu_the_host_never_waits_and_calls_are_few(name):
     waiting = {"nonzero", "_local_scalar_dense", "index", "masked_select", "scalar_tensor", "lift_fresh"}
     assert not waiting & set(calls.names)
     assert len(calls.names) <= 300  # the limit is the host, at a few microseconds each
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", augment.IMAGE_FAMILIES)
+def test_recorded_views_are_those_of_a_plain_call(name):
+    """Twice, with other images and draws: a recording must not remember the first."""
+    view = family_of(name).random
+    for seed in (0, 1):
+        images = noise_images(64, 3, 32).cuda().roll(seed, 0)
+        recorded = view(images, generator(seed, "views", device="cuda"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(replay, "LARGEST", 0)
+            assert torch.equal(view(images, generator(seed, "views", device="cuda")), recorded)

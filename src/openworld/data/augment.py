@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from openworld.data import image_ops as ops
+from openworld.data.replay import Replayed
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = 0.4, 0.4, 0.2, 0.1
 """How far colour jitter goes, on each side of no change."""
@@ -48,9 +49,9 @@ def features_view(features: Tensor, source: Generator, mean: Tensor, std: Tensor
     return torch.where(torch.rand(shape, generator=source, device=device) < DROPPED, mean, noisy)
 
 
-def digits_view(images: Tensor, source: Generator) -> Tensor:
+def digits_view(images: Tensor, numbers: Tensor) -> Tensor:
     """What differs between two hands that write the same digit: turn, shear, scale, shift, and pressure."""
-    draw = Draws(images, source)
+    draw = Draws(numbers)
     turn, shear = draw.uniform(-15, 15) * (math.pi / 180), draw.uniform(-0.2, 0.2)
     scale_x, scale_y = 1 / draw.uniform(0.85, 1.15), 1 / draw.uniform(0.85, 1.15)
     shift_x, shift_y = draw.uniform(-0.2, 0.2), draw.uniform(-0.2, 0.2)
@@ -65,21 +66,21 @@ def digits_view(images: Tensor, source: Generator) -> Tensor:
     return pixels.clamp(0, 1) ** pressure[:, None, None, None]
 
 
-def cifar_view(images: Tensor, source: Generator) -> Tensor:
-    draw = Draws(images, source)
+def cifar_view(images: Tensor, numbers: Tensor) -> Tensor:
+    draw = Draws(numbers)
     pixels = padded_or_resized_crop(images, draw, smallest_area=0.5)
     pixels = colour_jitter(pixels, draw, share=0.6)
     pixels = apply_to(draw.chance(0.1), ops.solarize, pixels, draw.share())
     return apply_to(draw.chance(0.1), ops.equalize, pixels)
 
 
-def tiny_view(images: Tensor, source: Generator) -> Tensor:
-    draw = Draws(images, source)
+def tiny_view(images: Tensor, numbers: Tensor) -> Tensor:
+    draw = Draws(numbers)
     return jitter_gray_blur(padded_or_resized_crop(images, draw, smallest_area=0.5), draw)
 
 
-def photos_view(images: Tensor, source: Generator, smallest_area: float) -> Tensor:
-    draw, stored = Draws(images, source), images.shape[2]
+def photos_view(images: Tensor, numbers: Tensor, smallest_area: float) -> Tensor:
+    draw, stored = Draws(numbers), images.shape[2]
     sides = resized_sides(draw, stored, smallest_area)
     return jitter_gray_blur(crop_and_flip(images, draw, sides, room=stored - sides, size=shown(stored)), draw)
 
@@ -99,25 +100,35 @@ def shown(stored: int) -> int:
     return stored * 7 // 8
 
 
+def image_family(view: Callable[[Tensor, Tensor], Tensor], plain: Callable[[Tensor], Tensor]) -> Family:
+    """From a view that is a function of the images and of the numbers drawn for them."""
+    replayed = Replayed(view)
+
+    def random(images: Tensor, source: Generator) -> Tensor:
+        numbers = torch.rand((Draws.MOST, len(images)), generator=source, device=images.device)
+        return replayed(images, numbers)
+
+    return Family(random, plain)
+
+
 IMAGE_FAMILIES = {
-    "digits": Family(digits_view, as_floats),
-    "cifar": Family(cifar_view, as_floats),
-    "tiny": Family(tiny_view, as_floats),
-    "photos": Family(partial(photos_view, smallest_area=0.5), centre_crop),
-    "imagenet": Family(partial(photos_view, smallest_area=0.2), centre_crop),
+    "digits": image_family(digits_view, as_floats),
+    "cifar": image_family(cifar_view, as_floats),
+    "tiny": image_family(tiny_view, as_floats),
+    "photos": image_family(partial(photos_view, smallest_area=0.5), centre_crop),
+    "imagenet": image_family(partial(photos_view, smallest_area=0.2), centre_crop),
 }
 FAMILIES = (*IMAGE_FAMILIES, "features")
 
 
 class Draws:
-    """Draws for each sample of a batch. All are made at once, since on a GPU many small calls cost more."""
+    """Draws for each sample of a batch, from (MOST, B) numbers in [0, 1) that were drawn at once."""
 
     MOST = 40
     """Enough for one view by any family."""
 
-    def __init__(self, images: Tensor, source: Generator):
-        self._numbers = torch.rand((self.MOST, len(images)), generator=source, device=images.device)
-        self._each = self._numbers.unbind()
+    def __init__(self, numbers: Tensor):
+        self._numbers, self._each = numbers, numbers.unbind()
         self._taken = 0
 
     def share(self) -> Tensor:
