@@ -155,6 +155,22 @@ def test_a_run_on_a_folder_is_resumed_from_anywhere(photos, monkeypatch, tmp_pat
     assert run("evaluate", tmp_path / "r") == 0
 
 
+def test_data_that_only_moved_is_found_by_its_new_name(photos):
+    assert run("train", photos, *TINY, "--out", "r") == 0
+    Path("r/summary.json").unlink()
+    photos.rename("moved")
+    assert run("train", "moved", "--resume", "--out", "r", "--quiet") == 0
+    assert run("evaluate", "r") == 0
+
+
+def test_a_folder_does_not_hide_a_benchmark_of_its_name(photos):
+    photos.rename("digits")
+    assert run("train", "digits", *TINY, "--out", "r") == 0
+    assert RunFolder(Path("r")).config().data == "digits"
+    assert run("train", "./digits", *TINY, "--out", "own") == 0
+    assert RunFolder(Path("own")).summary()["num_classes"] == 3
+
+
 def test_data_that_changed_under_a_run_is_refused(photos, capsys):
     assert run("train", photos, *TINY, "--out", "r") == 0
     (photos / "unlabelled/cat/000.png").unlink()

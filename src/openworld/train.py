@@ -30,6 +30,7 @@ class Learner:
     """All that changes while training: the network, its average, the optimiser, the method's state, the means."""
 
     def __init__(self, config: Config, data: TrainingSet):
+        torch.backends.cudnn.benchmark = True  # batches have one shape: it pays to find the best way for it
         source = generator(config.seed, "weights")
         network = build_network(config.training.network, data.num_classes, data.mean, data.std, source)
         self.network = network.to(data.device)
@@ -75,7 +76,6 @@ def train(config: Config, run: RunFolder, runtime: Runtime, dataset: Dataset | N
 
     `dataset` is what `config.data` names, where it is at hand already.
     """
-    torch.backends.cudnn.benchmark = True
     world = pose(config, runtime, run.read("split.json"), dataset)
     training, device = config.training, runtime.device
     learner = Learner(config, world.training)

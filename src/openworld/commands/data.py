@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -129,22 +130,16 @@ def run_fetch(parsed: argparse.Namespace) -> int:
 
     data_dir = parsed.data_dir or default_data_dir()
     already = is_there(parsed.data, data_dir)
-    displays: dict[str, CountDisplay] = {}
+    with ExitStack() as stack:
+        displays: dict[str, CountDisplay] = {}
 
-    def tell(done: int, total: int | None, label: str) -> None:
-        if label not in displays:
-            close(displays)
-            displays[label] = CountDisplay(label, parsed.quiet, " bytes")
-        displays[label].tell(done, total)
+        def tell(done: int, total: int | None, label: str) -> None:
+            if label not in displays:
+                stack.close()  # one bar at a time
+                displays[label] = stack.enter_context(CountDisplay(label, parsed.quiet, " bytes"))
+            displays[label].tell(done, total)
 
-    def close(displays: dict[str, CountDisplay]) -> None:
-        for display in displays.values():
-            display.__exit__()
-
-    try:
         folder = fetch(parsed.data, data_dir, tell)
-    finally:
-        close(displays)
     if parsed.json:
         print(json.dumps({"name": parsed.data, "folder": str(folder), "was_there": already}))
     else:

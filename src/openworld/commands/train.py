@@ -16,7 +16,7 @@ from openworld.commands.common import (
     print_table,
     runtime_of,
 )
-from openworld.config import Config, Option, flatten, options, read_toml
+from openworld.config import Config, Option, flatten, options, read_toml, replace
 from openworld.errors import UserError
 from openworld.recipes import RECIPES
 
@@ -34,7 +34,7 @@ def add(commands) -> None:
         "--minutes",
         type=float,
         metavar="X",
-        help="about how long to train: sets --steps by a measurement [own data: 6]",
+        help="about how long to train: sets --steps by a measurement [own data: 5]",
     )
     add_device_flag(parser)
     add_data_flags(parser)
@@ -74,10 +74,7 @@ def asked_for(parsed: argparse.Namespace) -> dict[str, Any]:
     """The fields that the user set: in the file, and over it by flags."""
     from_file = read_toml(parsed.config) if parsed.config else {}
     from_flags = {option.name: getattr(parsed, option.name) for option in options() if hasattr(parsed, option.name)}
-    asked = {**from_file, **from_flags}
-    if Path(asked.get("data", "")).exists() and asked.get("data"):
-        asked["data"] = str(Path(asked["data"]).absolute())  # a run is found again from anywhere
-    return asked
+    return {**from_file, **from_flags}
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -93,8 +90,7 @@ def run(parsed: argparse.Namespace) -> int:
     runtime, dataset = runtime_of(parsed), None
     if parsed.resume and RunFolder(parsed.out).exists:
         folder = RunFolder(parsed.out)
-        config = folder.config()
-        refuse_changes(config, asked)
+        config = unchanged(folder.config(), asked)
     else:
         folder = RunFolder.new(parsed.out) if parsed.out else None
         plan = plan_run(asked, runtime, parsed.minutes)
@@ -127,9 +123,13 @@ def print_summary(config: Config, summary: dict[str, Any]) -> None:
         print_table("unlabelled samples by predicted class", ("class", "samples"), rows)
 
 
-def refuse_changes(config: Config, asked: dict[str, Any]) -> None:
+def unchanged(config: Config, asked: dict[str, Any]) -> Config:
     """A resumed run goes on as it began; only its data may have moved, which the fingerprint guards."""
+    from openworld.data.opening import found_again
+
     before = flatten(config)
+    asked = {**asked, "data": found_again(asked.get("data", config.data))}
     for name, value in asked.items():
-        if value != before[name] and (name, value) != ("recipe", "auto"):
+        if value != before[name] and name != "data" and (name, value) != ("recipe", "auto"):
             raise UserError(f"the run was started with {name} = {before[name]}, not {value}: start a new one for that")
+    return replace(config, {"data": asked["data"]})

@@ -9,6 +9,11 @@ from openworld.data.own import read_own
 from openworld.errors import UserError
 
 
+def found_again(data: str) -> str:
+    """The same data by a name that holds in every working directory."""
+    return data if data in BENCHMARKS or not Path(data).exists() else str(Path(data).absolute())
+
+
 def open_dataset(data: str, data_dir: Path) -> Dataset:
     if data in BENCHMARKS:
         return read_benchmark(data, data_dir)

@@ -4,6 +4,7 @@ Shapes: N samples, S x S pixels.
 """
 
 import hashlib
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +99,7 @@ class Feeder:
         self.pending: dict[tuple[str, ...], tuple[int, object]] = {}
         self.rows_path = store.rows_path if store else None
         self.pool = Pool(workers, _attach, (id(self), memory, shape))
+        weakref.finalize(self, _rings.pop, id(self), None)  # where there are no workers, the ring is listed here
 
     def prefetch(self, items: Sequence[Item]) -> None:
         """Have as many of these read as there is room for."""
@@ -151,7 +153,7 @@ def _name(piece: Sequence[Item]) -> tuple[str, ...]:
 
 
 _rings: dict[int, np.ndarray] = {}
-"""In a worker: the shared memory of the feeder that it works for."""
+"""In the process that reads: the shared memory of the feeder that it works for."""
 
 
 def _attach(feeder: int, memory, shape: tuple[int, ...]) -> None:

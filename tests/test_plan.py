@@ -1,0 +1,128 @@
+"""What is decided for a person: classes, sizes, networks, and how many steps fit into the time."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from worlds import RUNTIME, write_photos
+
+from openworld import plan as module
+from openworld.config import replace
+from openworld.data.dataset import Dataset
+from openworld.data.own import from_arrays, read_own
+from openworld.plan import count_classes, fit_to_time, network_and_views, own_settings, plan_run, typical_side
+from openworld.recipes import RECIPES, own
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def arrays(count: int = 1000, classes: int = 4, side: int = 20, test: int = 0) -> Dataset:
+    """The first tenth is labelled."""
+    labels = np.where(np.arange(count) < count // 10, np.arange(count) % classes, -1)
+    pixels = np.zeros((count, side, side, 3), np.uint8)
+    tests = (pixels[:test], np.arange(test) % (classes + 2)) if test else (None, None)
+    return from_arrays(pixels, labels, *tests)
+
+
+def test_classes_that_are_named_count_and_otherwise_as_many_again_are_assumed():
+    assert count_classes(arrays(classes=4)) == 8
+    assert count_classes(arrays(classes=4, test=60)) == 6
+
+
+@pytest.mark.parametrize(
+    ("size", "device", "network", "views"),
+    [
+        (8, CPU, "small", "cifar"),
+        (28, CPU, "small-32", "cifar"),
+        (64, CPU, "small-64", "cifar"),
+        (32, CUDA, "resnet18-cifar", "cifar"),
+        (64, CUDA, "resnet18-tiny", "tiny"),
+        (256, CUDA, "resnet18", "photos"),
+    ],
+)
+def test_the_network_follows_from_size_and_device(size, device, network, views):
+    assert network_and_views(size, device) == {"network": network, "augment": views}
+
+
+def test_the_size_is_the_typical_shorter_side_up_to_a_limit():
+    root = write_photos(Path("photos"), sides=(12,))
+    for path in sorted(root.glob("unlabelled/*/*")):
+        Image.new("RGB", (300, 48)).save(path)
+    dataset = read_own(root)
+    assert typical_side(dataset) == 48
+    for path in sorted(root.glob("unlabelled/*/*")):
+        Image.new("RGB", (500, 400)).save(path)
+    assert own_settings(dataset, CPU)["image_size"] == 64
+    assert own_settings(dataset, CUDA)["image_size"] == 256
+    assert own_settings(arrays(side=20), CPU)["image_size"] == 20
+
+
+def test_files_that_cannot_be_read_do_not_hinder_the_plan():
+    root = write_photos(Path("photos"), sides=(12,))
+    for path in root.glob("*/*/*"):
+        path.write_text("text")
+    assert own_settings(read_own(root), CPU)["image_size"] == 64
+
+
+@pytest.fixture
+def costs(monkeypatch):
+    """A machine on which a step takes a tenth of a second and a sample a millisecond."""
+    monkeypatch.setattr(module, "measure_costs", lambda *_: (0.1, 0.001))
+
+
+def fitted(dataset: Dataset, seconds: float, **asked):
+    config = replace(own("x"), {**own_settings(dataset, CPU), **asked})
+    return fit_to_time(config, dataset, RUNTIME, seconds, set(asked))
+
+
+def test_steps_fill_the_time_that_passes_over_the_set_leave(costs):
+    config, seconds = fitted(arrays(1000), 300)
+    # five passes with uncertainty of 900 samples in 10 views, and predictions with 11
+    passes = 0.001 * (5 * 900 * 10 + 11 * 900)
+    assert config.training.steps == int((300 - passes) / 0.1)
+    assert config.training.epoch_steps == -(-config.training.steps // 10)
+    assert seconds == pytest.approx(300, abs=0.2)
+
+
+def test_a_large_set_gets_fewer_passes_and_views(costs):
+    config, seconds = fitted(arrays(20_000, side=8), 300)
+    assert config.trssl.uncertainty_views < 10
+    assert seconds == pytest.approx(300, abs=0.2)
+
+
+def test_a_small_set_is_not_trained_on_for_ever(costs):
+    config, seconds = fitted(arrays(100), 3600)
+    assert config.training.steps == max(500, 200 * 90 // config.training.batch_unlabelled)
+    assert seconds < 3600
+
+
+def test_too_little_time_still_gives_some_steps_and_says_what_they_take(costs):
+    config, seconds = fitted(arrays(1000), 0.5)
+    assert config.training.steps == 20
+    assert seconds > 2
+
+
+def test_what_was_asked_for_stays(costs):
+    config, _ = fitted(arrays(1000), 300, epoch_steps=7, uncertainty_views=3)
+    assert (config.training.epoch_steps, config.trssl.uncertainty_views) == (7, 3)
+
+
+def test_the_recipe_of_the_paper_for_each_benchmark():
+    def training(name):
+        return RECIPES["paper"](name).training
+
+    assert (training("cifar10").network, training("cifar10").augment) == ("resnet18-cifar", "cifar")
+    assert (training("tiny-imagenet").network, training("tiny-imagenet").image_size) == ("resnet18-tiny", 64)
+    for name in ("oxford-pets", "aircraft", "stanford-cars"):
+        assert (training(name).network, training(name).augment, training(name).steps) == ("resnet18", "photos", 102_400)
+        assert RECIPES["paper"](name).problem.labelled == 50
+    assert (training("imagenet100").network, training("imagenet100").batch_unlabelled) == ("resnet50", 512)
+    assert RECIPES["paper"]("imagenet100").problem.labelled == 10
+
+
+def test_a_fully_labelled_set_of_ones_own_knows_its_class_sizes():
+    dataset = from_arrays(np.zeros((40, 9, 9), np.uint8), np.arange(40) % 4)
+    config = plan_run({"data": "mine", "steps": 3}, RUNTIME, dataset=dataset).config
+    assert (config.problem.prior, config.problem.num_classes) == ("known", None)
