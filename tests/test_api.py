@@ -1,13 +1,15 @@
 """Training from Python: arrays, frames and paths."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds import write_photos
+from worlds import RUNTIME, write_photos
 
 import openworld
 from openworld.errors import UserError
+from openworld.evaluate import evaluate_run
 from openworld.record import RunFolder
 
 TINY = {"steps": 2, "epoch_steps": 2, "uncertainty_views": 2, "device": "cpu", "workers": 0}
@@ -37,6 +39,16 @@ def test_a_path_and_a_benchmark():
     root = write_photos(Path("photos"))
     assert openworld.train_on(root, out="a", **TINY)["num_classes"] == 3
     assert openworld.train_on("digits", out="b", seed=3, **TINY)["seed"] == 3
+
+
+def test_labels_as_pandas_keeps_them_and_a_thread_that_hears_no_signals():
+    images = np.zeros((12, 9, 9), np.uint8)
+    labels = np.array(["a", "b"] * 3 + [""] * 6, dtype=object)
+    with ThreadPoolExecutor(1) as pool:
+        summary = pool.submit(openworld.train_on, images, labels, out="r", **TINY).result()
+    assert summary["num_seen"] == 2
+    with pytest.raises(UserError, match="made from data in memory"):
+        evaluate_run(RunFolder(Path("r")), None, RUNTIME, print)
 
 
 def test_mistakes():

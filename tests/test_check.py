@@ -107,6 +107,7 @@ def test_a_contact_sheet_of_random_views(photos, flags, capsys):
         (["check", "oxford-pet"], "oxford-pet: no such data set; did you mean oxford-pets?"),
         (["check"], "the following arguments are required: DATA"),
         (["show", "photos", "--augment", "wild"], "--augment"),
+        (["show", "photos", "--augmented", "--augment", "features"], "--augment features is not for images"),
         (["show", "features.npz"], "features.npz holds features: there is nothing to look at"),
         (["show", "photos", "--out", "no/such/folder.png"], "no/such/folder.png"),
         (["fetch", "cifar"], "did you mean cifar1"),

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from worlds import RUNTIME
+from worlds import RUNTIME, flags_of_commands
 
 from openworld.cli import main, make_parser
 from openworld.commands.train import asked_for
@@ -57,10 +57,7 @@ def test_help_answers_without_torch_in_half_a_second():
 
 def test_flags_are_frozen():
     """A new flag is a decision: write it into flags.txt."""
-    commands = make_parser()._subparsers._group_actions[0].choices
-    verbs = commands.pop("data")._subparsers._group_actions[0].choices
-    commands |= {f"data {name}": parser for name, parser in verbs.items()}
-    flags = [f"{name} {flag}" for name, parser in commands.items() for flag in parser._option_string_actions]
+    flags = [f"{name} {flag}" for name, flags in flags_of_commands().items() for flag in flags]
     assert sorted(flags) == FROZEN_FLAGS.read_text().splitlines()
 
 

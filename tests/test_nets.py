@@ -103,6 +103,15 @@ def test_channel_statistics_against_numpy():
     np.testing.assert_allclose(std, pixels.std(axis=(0, 2, 3)), rtol=1e-5)
 
 
+def test_features_of_any_scale_keep_their_scale_and_constant_ones_do_no_harm():
+    features = torch.randn(50, 3, generator=generator(0, "features")) * torch.tensor([1e-5, 1.0, 1e5])
+    features = torch.cat([features, torch.full((50, 1), 7.0)], dim=1)
+    mean, std = statistics(Kept(features, CPU))
+    torch.testing.assert_close(std[:3], features[:, :3].std(dim=0, unbiased=False), rtol=1e-3, atol=0)
+    assert std[3] == 1
+    assert mean[3] == 7
+
+
 def test_normalisation_is_inside_the_network():
     network, images = small_network().eval(), noise() / 255
     pixels = images.numpy()

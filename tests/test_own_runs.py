@@ -219,6 +219,41 @@ def test_a_class_of_which_nothing_is_left_is_named(photos, refused):
     assert "dog" in message
 
 
+@pytest.mark.parametrize("part", ["test", "unlabelled"])
+def test_a_part_of_which_nothing_is_left_is_named(photos, refused, part):
+    for path in (photos / part).glob("*/*"):
+        path.write_text("text")
+    message = refused("train", photos, *TINY, "--on-bad-image", "drop", "--out", "r")
+    assert "not one" in message
+    assert part in message
+
+
+def test_a_finished_run_does_not_take_another_name(photos, capsys):
+    assert run("train", photos, *TINY, "--out", "r") == 0
+    for data in ("cifar100", write_photos(Path("others"))):
+        assert run("train", data, "--resume", "--out", "r") == 2
+        assert "the run was started with data = " in capsys.readouterr().err
+    assert run("train", "--resume", "--out", "r", "--minutes", 1) == 2
+    assert "has its steps already" in capsys.readouterr().err
+
+
+def test_a_run_whose_split_is_gone_is_refused(photos, capsys):
+    assert run("train", photos, *TINY, "--out", "r") == 0
+    Path("r/split.json").unlink()
+    assert run("evaluate", "r") == 2
+    assert "its split.json is gone" in capsys.readouterr().err
+
+
+def test_odd_names_are_printed_as_they_are(capsys):
+    photos = write_photos(Path("my [/photos] :cat:"))
+    (photos / "labelled/cat").rename(photos / "labelled/:cat:")
+    (photos / "test/cat").rename(photos / "test/:cat:")
+    assert run("train", photos, *TINY, "--out", "r") == 0
+    assert "[/photos] :cat:" in " ".join(capsys.readouterr().out.split())
+    assert run("data", "check", photos, "--workers", 0) == 0
+    assert "│ :cat:" in capsys.readouterr().out
+
+
 # Other bad input --------------------------------------------------------------------------------------------
 
 

@@ -54,16 +54,16 @@ def test_the_size_is_the_typical_shorter_side_up_to_a_limit():
     assert typical_side(dataset) == 48
     for path in sorted(root.glob("unlabelled/*/*")):
         Image.new("RGB", (500, 400)).save(path)
-    assert own_settings(dataset, CPU)["image_size"] == 64
-    assert own_settings(dataset, CUDA)["image_size"] == 256
-    assert own_settings(arrays(side=20), CPU)["image_size"] == 20
+    assert own_settings(own("x"), dataset, CPU)["image_size"] == 64
+    assert own_settings(own("x"), dataset, CUDA)["image_size"] == 256
+    assert own_settings(own("x"), arrays(side=20), CPU)["image_size"] == 20
 
 
 def test_files_that_cannot_be_read_do_not_hinder_the_plan():
     root = write_photos(Path("photos"), sides=(12,))
     for path in root.glob("*/*/*"):
         path.write_text("text")
-    assert own_settings(read_own(root), CPU)["image_size"] == 64
+    assert own_settings(own("x"), read_own(root), CPU)["image_size"] == 64
 
 
 @pytest.fixture
@@ -73,17 +73,17 @@ def costs(monkeypatch):
 
 
 def fitted(dataset: Dataset, seconds: float, **asked):
-    config = replace(own("x"), {**own_settings(dataset, CPU), **asked})
+    config = replace(own("x"), {**own_settings(own("x"), dataset, CPU), **asked})
     return fit_to_time(config, dataset, RUNTIME, seconds, set(asked))
 
 
 def test_steps_fill_the_time_that_passes_over_the_set_leave(costs):
-    config, seconds = fitted(arrays(1000), 300)
+    config, seconds = fitted(arrays(1000), 190)
     # five passes with uncertainty of 900 samples in 10 views, and predictions with 11
     passes = 0.001 * (5 * 900 * 10 + 11 * 900)
-    assert config.training.steps == int((300 - passes) / 0.1)
+    assert config.training.steps == int((190 - passes) / 0.1)
     assert config.training.epoch_steps == -(-config.training.steps // 10)
-    assert seconds == pytest.approx(300, abs=0.2)
+    assert seconds == pytest.approx(190, abs=0.2)
 
 
 def test_a_large_set_gets_fewer_passes_and_views(costs):
@@ -126,3 +126,9 @@ def test_a_fully_labelled_set_of_ones_own_knows_its_class_sizes():
     dataset = from_arrays(np.zeros((40, 9, 9), np.uint8), np.arange(40) % 4)
     config = plan_run({"data": "mine", "steps": 3}, RUNTIME, dataset=dataset).config
     assert (config.problem.prior, config.problem.num_classes) == ("known", None)
+
+
+def test_the_batch_fits_whatever_is_left_unlabelled():
+    dataset = from_arrays(np.zeros((400, 9, 9), np.uint8), np.arange(400) % 4)
+    config = plan_run({"data": "mine", "steps": 3, "novel": 0.0, "labelled": 90.0}, RUNTIME, dataset=dataset).config
+    assert config.training.batch_unlabelled == 20

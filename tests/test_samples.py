@@ -1,7 +1,9 @@
 """Samples that stay in memory and samples that are read for each batch are the same samples."""
 
 import dataclasses
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,6 +106,26 @@ def test_a_ring_too_small_for_a_batch_only_costs_time(monkeypatch, slots):
     assert len(feeder.free) + len(feeder.pending) == slots
 
 
+def test_all_workers_work_on_what_is_wanted_now(monkeypatch):
+    """What was read ahead gives way, the last first; and a pass over the set is read ahead by more than a chunk."""
+    monkeypatch.setattr(module, "PIECE", 2)
+    samples = world_of(STREAMED).training.unlabelled
+    feeder, submitted = samples.feeder, []
+    feeder.free = feeder.free[:4]
+    samples.prefetch(torch.arange(8))
+    original = type(feeder.pool).submit
+    monkeypatch.setattr(
+        type(feeder.pool), "submit", lambda self, *work: submitted.append(len(feeder.free)) or original(self, *work)
+    )
+    samples.take(torch.arange(20, 28))
+    assert len(submitted) == 4
+    assert not feeder.pending
+    monkeypatch.setattr(module, "CHUNK_PIXELS", 2 * 8 * 8)
+    chunks = samples.chunks()
+    next(chunks)
+    assert len(feeder.pending) > 1
+
+
 def test_reading_ahead_asks_for_the_next_batches(monkeypatch):
     batches = batches_of(world_of(STREAMED))
     asked = []
@@ -123,6 +145,27 @@ def test_a_file_that_changes_during_training_stops_it(photos, workers):
     victim.unlink()
     with pytest.raises(UserError, match=f"{victim.name}: cannot be read any more"):
         samples.take(torch.tensor([0]))
+
+
+def test_a_cache_that_is_deleted_under_a_run_only_costs_time(tmp_path):
+    expected = world_of(RUNTIME).training.unlabelled.take(torch.arange(30))
+    samples = world_of(STREAMED).training.unlabelled
+    assert all(item.row is not None for item in samples.items)
+    shutil.rmtree(tmp_path / "cache")
+    assert torch.equal(samples.take(torch.arange(30)), expected)
+
+
+def test_a_split_is_refused_where_other_files_can_be_decoded(photos, monkeypatch):
+    """Its positions would mean other samples."""
+    (photos / "unlabelled/cat/000.png").write_text("text")
+    dropping = replace(CONFIG, {"on_bad_image": "drop"})
+    saved = pose(dropping, RUNTIME).split_json()
+    assert pose(dropping, RUNTIME, saved).dropped
+    other = json.dumps({**json.loads(saved), "dropped": {}})
+    with pytest.raises(UserError, match="other images than before can be decoded"):
+        pose(dropping, RUNTIME, other)
+    with pytest.raises(UserError, match="does not say which data"):
+        pose(dropping, RUNTIME, json.dumps({k: v for k, v in json.loads(saved).items() if k != "fingerprint"}))
 
 
 def test_a_worker_that_is_killed_is_an_error_and_not_a_hang():

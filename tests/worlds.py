@@ -7,6 +7,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from openworld.cli import make_parser
 from openworld.data.augment import family
 from openworld.data.problem import TrainingSet, statistics
 from openworld.data.samples import Kept
@@ -30,6 +31,14 @@ def training_set(labelled: Tensor, labels: Tensor, unlabelled: Tensor, prior: Te
         std=std,
         family=family(augment, mean, std),
     )
+
+
+def flags_of_commands() -> dict[str, list[str]]:
+    """Of every command, those of `data` as `data check` and so on."""
+    commands = dict(make_parser()._subparsers._group_actions[0].choices)
+    verbs = commands.pop("data")._subparsers._group_actions[0].choices
+    commands |= {f"data {name}": parser for name, parser in verbs.items()}
+    return {name: list(parser._option_string_actions) for name, parser in commands.items()}
 
 
 def write_photos(root: Path, sides: tuple[int, ...] = (12,), labelled: int = 6, unlabelled: int = 30, test: int = 4):

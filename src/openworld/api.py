@@ -5,6 +5,7 @@ from typing import Any
 
 from openworld.config import did_you_mean, options
 from openworld.data.dataset import Dataset
+from openworld.data.opening import IN_MEMORY
 from openworld.data.own import from_arrays, from_frame
 from openworld.errors import UserError
 from openworld.plan import plan_run
@@ -27,6 +28,8 @@ def train_on(
 ) -> dict[str, Any]:
     """Train, and return the summary; `run` in it is the run folder.
 
+    A run on data from memory cannot be resumed or evaluated by the command line, which cannot find that data again.
+
     Args:
         data: what the command line takes; or a DataFrame with the columns path, label and split; or an array of images
             (N, H, W[, C]) uint8 or of features (N, D), with `labels`; or a `Dataset`.
@@ -40,7 +43,7 @@ def train_on(
             raise UserError(f"{name}: there is no such setting{did_you_mean(name, known)}")
     runtime = make_runtime(device, None, workers, quiet)
     dataset = _dataset(data, labels, root)
-    settings["data"] = dataset.name if dataset else str(data)
+    settings["data"] = f"{IN_MEMORY}{dataset.name}" if dataset else str(data)
     plan = plan_run(settings, runtime, minutes, dataset)
     run = RunFolder.new(Path(out) if out else new_folder(plan.config))
     return {**train(plan.config, run, runtime, plan.dataset), "run": str(run.path)}

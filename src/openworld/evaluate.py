@@ -87,7 +87,7 @@ def evaluate_part(network: Network, world: OpenWorld, part: str | None) -> dict[
 def evaluate_run(run: RunFolder, part: str | None, runtime: Runtime, warn: Callable[[str], None]) -> dict[str, Any]:
     """The averaged model of a run's newest checkpoint, evaluated anew."""
     config = run.config()
-    world = pose(config, runtime, run.read("split.json"))
+    world = pose(config, runtime, run.split())
     part = part or world.judged_part
     if part not in world.truths or not world.truths[part].is_known:
         unknown = f"its {part} part" if part else "its samples"

@@ -18,7 +18,7 @@ from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import BadImage, image_size
 from openworld.data.opening import found_again, open_dataset
-from openworld.data.problem import TrainingSet
+from openworld.data.problem import TrainingSet, split_of
 from openworld.data.samples import Kept
 from openworld.errors import UserError
 from openworld.recipes import RECIPES, recipe_for
@@ -64,8 +64,9 @@ def plan_run(
     recipe = recipe_for(asked.get("recipe", "auto"), data, is_benchmark)
     dataset = dataset or open_dataset(data, runtime.data_dir)
     refuse_idle_settings(asked, dataset)
-    settings = own_settings(dataset, runtime.device) if recipe == "own" else {}
-    config = replace(RECIPES[recipe](data), {**settings, **asked, "recipe": recipe, "data": data})
+    config = replace(RECIPES[recipe](data), {**asked, "recipe": recipe, "data": data})
+    if recipe == "own":
+        config = replace(config, {**own_settings(config, dataset, runtime.device), **asked, "data": data})
     if recipe == "own" and minutes is None and "steps" not in asked:
         minutes = OWN_MINUTES
     seconds = None
@@ -85,13 +86,14 @@ def refuse_idle_settings(asked: dict[str, Any], dataset: Dataset) -> None:
 # What follows from the data ---------------------------------------------------------------------------------
 
 
-def own_settings(dataset: Dataset, device: torch.device) -> dict[str, Any]:
+def own_settings(config: Config, dataset: Dataset, device: torch.device) -> dict[str, Any]:
     """Fields of the configuration, by their flat names."""
-    settings: dict[str, Any] = {} if dataset.is_labelled is None else {"num_classes": count_classes(dataset)}
     if dataset.is_labelled is None:
-        settings["prior"] = "known"  # the labels are there to be counted
+        settings: dict[str, Any] = {"prior": "known"}  # the labels are there to be counted
+    else:
+        settings = {"num_classes": count_classes(dataset)}
     large_batch = 256 if device.type == "cuda" else 128
-    settings["batch_unlabelled"] = max(1, min(large_batch, num_unlabelled(dataset) // 2))
+    settings["batch_unlabelled"] = max(1, min(large_batch, num_unlabelled(config, dataset) // 2))
     settings["batch_labelled"] = max(2, min(256 if device.type == "cuda" else 64, len(dataset.train) // 2))
     if dataset.has_features:
         return {**settings, "network": "mlp", "augment": "features"}
@@ -105,9 +107,8 @@ def count_classes(dataset: Dataset) -> int:
     return num_named if num_named > num_seen else 2 * num_seen
 
 
-def num_unlabelled(dataset: Dataset) -> int:
-    """Of a fully labelled set, whose labels are still to be hidden, most."""
-    return len(dataset.train) if dataset.is_labelled is None else int((~dataset.is_labelled).sum())
+def num_unlabelled(config: Config, dataset: Dataset) -> int:
+    return len(split_of(dataset, config).unlabelled)
 
 
 def network_and_views(size: int, device: torch.device) -> dict[str, Any]:
@@ -142,11 +143,13 @@ def fit_to_time(
 ) -> tuple[Config, float]:
     """As many steps as fit, passes over the whole set included; and the seconds that this is going to take."""
     step_seconds, sample_seconds = measure_costs(config, dataset, runtime)
-    num_train, num_test = num_unlabelled(dataset), len(dataset.test) if dataset.test else 0
+    num_train = num_unlabelled(config, dataset)
+    num_test = len(dataset.test) if dataset.test else 0
+    num_judged = num_test or (num_train if dataset.is_labelled is None else 0)
 
     def seconds_of_passes(epochs: int, views: int) -> float:
         uncertainty = epochs * (1 - config.trssl.uncertainty_from) * num_train * views
-        evaluation = epochs * 2 * num_test
+        evaluation = epochs * 2 * num_judged
         predictions = (views + 1) * (num_train + num_test)
         return sample_seconds * (uncertainty + evaluation + predictions)
 
@@ -230,7 +233,7 @@ def describe(config: Config, dataset: Dataset, seconds: float | None, classes_gi
         tested = f", {len(dataset.test):,} for testing" if dataset.test else ""
         lines.append(
             f"{dataset.name}: {int(dataset.is_labelled.sum()):,} labelled {kind} of {num_seen} classes, "
-            f"{num_unlabelled(dataset):,} unlabelled{tested}"
+            f"{num_unlabelled(config, dataset):,} unlabelled{tested}"
         )
         total = config.problem.num_classes
         source = "as you say" if classes_given else "named in the test part or the manifest"
@@ -242,7 +245,8 @@ def describe(config: Config, dataset: Dataset, seconds: float | None, classes_gi
     length = (
         f"{training.steps:,} steps of {training.batch_labelled} labelled + 2 x {training.batch_unlabelled} unlabelled"
     )
-    lines.append(f"{length}: {'about ' + minutes_text(seconds) + ' (--minutes)' if seconds else 'as you say'}")
+    reading = ", and the time to read the images" if dataset.has_files else ""
+    lines.append(f"{length}: {f'about {minutes_text(seconds)} (--minutes){reading}' if seconds else 'as you say'}")
     return lines
 
 

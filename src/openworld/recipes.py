@@ -74,7 +74,7 @@ RECIPES: dict[str, Callable[[str], Config]] = {"digits": digits, "paper": paper,
 def recipe_for(name: str, data: str, is_benchmark: bool) -> str:
     """The recipe's name, with auto settled by the data."""
     if name == "auto":
-        return "digits" if data == "digits" else "paper" if is_benchmark else "own"
+        return "own" if not is_benchmark else "digits" if data == "digits" else "paper"
     if name not in RECIPES:
         raise UserError(f"--recipe {name}: no such recipe{did_you_mean(name, RECIPES)} ({', '.join(RECIPES)})")
     return name

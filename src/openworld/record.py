@@ -69,6 +69,13 @@ class RunFolder:
         except FileNotFoundError:
             return None
 
+    def split(self) -> str | None:
+        """The split of a run that has begun."""
+        split = self.read("split.json")
+        if split is None and any(checkpoint.newest_first(self.checkpoints)):
+            raise UserError(f"{self.path} is damaged: its split.json is gone, and with it which data is whose")
+        return split
+
     @contextmanager
     def at_work(self, config: Config, split: str, device: torch.device) -> Iterator[None]:
         """Say what the run is, before its first step; within this context no other process may work in the folder."""
@@ -153,7 +160,8 @@ def _json_or_none(text: str | None) -> Any:
 
 def new_folder(config: Config) -> Path:
     """A folder under runs/ that is not there yet."""
-    stem = f"{Path(config.data).stem}-{config.method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = Path(config.data).stem.replace(":", "-")
+    stem = f"{name}-{config.method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     path, number = Path("runs") / stem, 1
     while path.exists():
         number += 1

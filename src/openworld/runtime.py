@@ -42,6 +42,8 @@ def make_runtime(
 
 
 def pick_device(name: str) -> torch.device:
+    if name not in ("auto", "cpu", "cuda"):
+        raise UserError(f"--device {name}: there are auto, cpu and cuda")
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: torch sees no GPU here; use --device cpu")
     if name == "auto":
@@ -55,6 +57,11 @@ def free_memory(device: torch.device) -> int:
         return torch.cuda.mem_get_info(device)[0]
     try:  # what Linux could free counts as free: it keeps files in memory as long as nobody wants it
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    try:  # a container may be allowed less
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+        return max(0, min(free, limit - used))
+    except (OSError, ValueError):
+        return free

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 
 
 class Interrupted(Exception):
@@ -13,13 +14,15 @@ class Interrupted(Exception):
 
 
 class StopSignals:
-    """Within this context SIGINT and SIGTERM are remembered instead of acted on."""
+    """Within this context SIGINT and SIGTERM are remembered instead of acted on; only the main thread hears of them."""
 
     def __init__(self):
         self.received: int | None = None
 
     def __enter__(self) -> "StopSignals":
-        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        hears = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if hears else ()
+        self._before = {number: signal.signal(number, self._handle) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -76,7 +76,7 @@ def train(config: Config, run: RunFolder, runtime: Runtime, dataset: Dataset | N
 
     `dataset` is what `config.data` names, where it is at hand already.
     """
-    world = pose(config, runtime, run.read("split.json"), dataset)
+    world = pose(config, runtime, run.split(), dataset)
     training, device = config.training, runtime.device
     learner = Learner(config, world.training)
     batches = Batches(world.training, training, config.seed, learner.method.num_views)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def fail(message: str, code: int) -> NoReturn:
-    print(f"openworld: {message}", file=sys.stderr)
+    print(f"openworld: {' '.join(message.splitlines())}", file=sys.stderr)
     sys.exit(code)
 
 
@@ -48,7 +48,7 @@ def add_data_flags(parser: Parser) -> None:
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="the folder of the benchmarks [$OPENWORLD_DATA, or in ~/.cache]"
     )
-    parser.add_argument("--workers", type=_count, metavar="N", help="processes that decode images [one for each core]")
+    parser.add_argument("--workers", type=whole_number, metavar="N", help="processes that decode images [one a core]")
 
 
 def add_device_flag(parser: Parser) -> None:
@@ -62,7 +62,7 @@ def runtime_of(parsed: argparse.Namespace) -> "Runtime":
     return make_runtime(device, parsed.data_dir, parsed.workers, quiet)
 
 
-def _count(text: str) -> int:
+def whole_number(text: str) -> int:
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError("it must be 0 or more")
@@ -89,4 +89,4 @@ def print_table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]
         table.add_column(column, justify="right" if number else "left")
     for row in rows:
         table.add_row(*row)
-    Console(width=max(shutil.get_terminal_size().columns, 60)).print(table, markup=False)
+    Console(width=max(shutil.get_terminal_size().columns, 60), markup=False, emoji=False).print(table)

@@ -85,6 +85,7 @@ def run_show(parsed: argparse.Namespace) -> int:
 
     from openworld.data.contact_sheet import contact_sheet, rows_by_class, rows_of_views
     from openworld.data.peek import first_of_each_class, peek
+    from openworld.data.problem import refuse_misfit
     from openworld.plan import plan_run
 
     asked = {"data": parsed.data, "steps": 1, **({"augment": parsed.augment} if parsed.augment else {})}
@@ -93,6 +94,7 @@ def run_show(parsed: argparse.Namespace) -> int:
     dataset, size = plan.dataset, plan.config.training.image_size
     if dataset.has_features:
         raise UserError(f"{dataset.name} holds features: there is nothing to look at")
+    refuse_misfit(plan.config, dataset)
     num_classes = len(dataset.class_names)
     positions = first_of_each_class(dataset.train, num_classes, 1 if parsed.augmented else SHOWN_OF_A_CLASS)
     if parsed.augmented:

@@ -5,7 +5,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from openworld.commands.common import (
     add_command,
@@ -19,6 +19,9 @@ from openworld.commands.common import (
 from openworld.config import Config, Option, flatten, options, read_toml, replace
 from openworld.errors import UserError
 from openworld.recipes import RECIPES
+
+if TYPE_CHECKING:
+    from openworld.record import RunFolder
 
 
 def add(commands) -> None:
@@ -90,7 +93,9 @@ def run(parsed: argparse.Namespace) -> int:
     runtime, dataset = runtime_of(parsed), None
     if parsed.resume and RunFolder(parsed.out).exists:
         folder = RunFolder(parsed.out)
-        config = unchanged(folder.config(), asked)
+        config = unchanged(folder, asked)
+        if parsed.minutes is not None:
+            raise UserError("--minutes sets the length of a new run; this one has its steps already")
     else:
         folder = RunFolder.new(parsed.out) if parsed.out else None
         plan = plan_run(asked, runtime, parsed.minutes)
@@ -123,13 +128,16 @@ def print_summary(config: Config, summary: dict[str, Any]) -> None:
         print_table("unlabelled samples by predicted class", ("class", "samples"), rows)
 
 
-def unchanged(config: Config, asked: dict[str, Any]) -> Config:
-    """A resumed run goes on as it began; only its data may have moved, which the fingerprint guards."""
+def unchanged(folder: "RunFolder", asked: dict[str, Any]) -> Config:
+    """A resumed run goes on as it began; only a folder or file may have moved, which the fingerprint guards."""
     from openworld.data.opening import found_again
 
+    config = folder.config()
     before = flatten(config)
-    asked = {**asked, "data": found_again(asked.get("data", config.data))}
-    for name, value in asked.items():
-        if value != before[name] and name != "data" and (name, value) != ("recipe", "auto"):
+    data = found_again(asked.get("data", config.data))
+    is_path = Path(data).exists() and Path(config.data).is_absolute()
+    for name, value in {**asked, "data": data}.items():
+        may_differ = name == "data" and is_path and not folder.summary()
+        if value != before[name] and not may_differ and (name, value) != ("recipe", "auto"):
             raise UserError(f"the run was started with {name} = {before[name]}, not {value}: start a new one for that")
-    return replace(config, {"data": asked["data"]})
+    return replace(config, {"data": data})

@@ -11,7 +11,7 @@ import numpy as np
 
 from openworld.data.dataset import Dataset, Files, Part
 from openworld.data.decode import BadImage, decode
-from openworld.data.pool import Pool, result_of
+from openworld.data.pool import in_pieces
 
 FILES_PER_TASK = 16
 
@@ -58,13 +58,7 @@ def _examined(part: Part, workers: int) -> Iterator[Finding]:
             yield Finding(hashlib.blake2b(np.ascontiguousarray(row), digest_size=16).digest(), size, None)
         return
     paths = [part.content.full_path(position) for position in range(len(part))]
-    pool = Pool(min(workers, -(-len(paths) // FILES_PER_TASK)))
-    try:
-        tasks = [paths[start : start + FILES_PER_TASK] for start in range(0, len(paths), FILES_PER_TASK)]
-        for future in [pool.submit(examine, task) for task in tasks]:
-            yield from result_of(future)
-    finally:
-        pool.close()
+    yield from in_pieces(workers, examine, paths, FILES_PER_TASK)
 
 
 def examine(paths: list[str]) -> list[Finding]:

@@ -58,7 +58,7 @@ class Dataset:
 
     @property
     def parts(self) -> dict[str, Part]:
-        return {"train": self.train, **({"test": self.test} if self.test else {})}
+        return {"train": self.train, **({"test": self.test} if self.test is not None else {})}
 
     @property
     def classes_shown(self) -> set[int]:

@@ -6,6 +6,7 @@ this module: it must stay free of torch.
 
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -100,7 +101,9 @@ def _open(content: bytes) -> Image.Image:
     if not content:
         raise BadImage("is empty")
     try:
-        image = Image.open(io.BytesIO(content), formats=_FORMATS)
+        with warnings.catch_warnings():  # of what makes us refuse an image we say so ourselves
+            warnings.simplefilter("ignore")
+            image = Image.open(io.BytesIO(content), formats=_FORMATS)
     except UnidentifiedImageError:
         if any(Image.OPEN[name][1](content[:16]) for name in _FORMATS):
             raise BadImage("is damaged: it begins like an image, but its header makes no sense") from None

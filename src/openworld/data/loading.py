@@ -33,7 +33,7 @@ class Loader:
         if dataset.has_files and not size:
             raise UserError(f"{dataset.name}: images come in many sizes; give --image-size")
         self.size, self.runtime = size, runtime
-        self.store = usable_store(dataset, size) if dataset.has_files else None
+        self.store = Store(cache_dir(), size) if dataset.has_files else None
         facts = {name: self._survey(part.content) for name, part in dataset.parts.items()}
         self.fingerprint = fingerprint(dataset, facts)
         self.dropped = broken_files(dataset, facts)
@@ -42,7 +42,9 @@ class Loader:
             raise UserError(refusal(dataset, self.dropped))
         self.dataset, self.facts = without_broken(dataset, facts) if self.dropped else (dataset, facts)
         self.rows = self.store.find() if self.store else {}
-        self.feeder = Feeder(size, self.store, runtime.workers) if dataset.has_files else None
+        self.feeder = None
+        if self.store:
+            self.feeder = Feeder(size, self.store.rows_path, runtime.workers, sum(map(len, dataset.parts.values())))
 
     def samples(self, part: str, positions: Sequence[int]) -> Samples:
         """Some samples of a part: kept on the device if the whole set fits there, else fetched for each batch."""
@@ -65,20 +67,16 @@ class Loader:
 
     def _num_bytes(self) -> int:
         def sample_bytes(content: np.ndarray | Files) -> int:
-            return 3 * self.size**2 if isinstance(content, Files) else content[:1].nbytes
+            if isinstance(content, Files):
+                return 3 * self.size**2
+            return content[:1].nbytes if content.ndim == 2 else content.shape[3] * side_of(content, self.size) ** 2
 
         return sum(len(part) * sample_bytes(part.content) for part in self.dataset.parts.values())
 
 
-def usable_store(dataset: Dataset, size: int) -> Store | None:
-    """The store of this size, if the whole set finds room there."""
-    store = Store(cache_dir(), size)
-    return store if store.has_room_for(sum(map(len, dataset.parts.values()))) else None
-
-
 def fingerprint(dataset: Dataset, facts: Facts) -> str:
-    """A hash of every file or array and every label: two runs on the same fingerprint saw the same data."""
-    digest = hashlib.sha256()
+    """A hash of every file or array, label and class name: two runs on the same fingerprint saw the same data."""
+    digest = hashlib.sha256(repr(dataset.class_names).encode())
     for line in _lines(dataset, facts):
         digest.update(f"{line}\n".encode())
     return digest.hexdigest()
@@ -118,7 +116,12 @@ def refusal(dataset: Dataset, broken: dict[str, str]) -> str:
 
 def without_broken(dataset: Dataset, facts: Facts) -> tuple[Dataset, Facts]:
     sound = {name: np.flatnonzero([not fact.problem for fact in part]) for name, part in facts.items()}
+    for name, positions in sound.items():
+        if not len(positions):
+            raise UserError(f"{dataset.name}: not one image of the {name} part can be used")
     smaller = dataset.only(sound)
+    if smaller.is_labelled is not None and smaller.is_labelled.all():
+        raise UserError(f"{dataset.name}: not one unlabelled image can be used")
     lost = sorted(dataset.classes_shown - smaller.classes_shown)
     if lost:
         raise UserError(f"{dataset.name}: not one labelled image of class {dataset.class_names[lost[0]]} can be used")
@@ -129,8 +132,12 @@ def resized(content: np.ndarray, size: int | None) -> np.ndarray:
     """Images as squares: of the given side, or of their own longer one."""
     if content.ndim == 2:
         return content
-    side = size or max(content.shape[1:3])
+    side = side_of(content, size)
     return content if content.shape[1:3] == (side, side) else resize_images(content, side)
+
+
+def side_of(images: np.ndarray, size: int | None) -> int:
+    return size or max(images.shape[1:3])
 
 
 def to_tensor(content: np.ndarray) -> Tensor:

@@ -8,6 +8,9 @@ from openworld.data.dataset import Dataset
 from openworld.data.own import read_own
 from openworld.errors import UserError
 
+IN_MEMORY = "memory:"
+"""How the data of a run is named that came from Python, not from a place."""
+
 
 def found_again(data: str) -> str:
     """The same data by a name that holds in every working directory."""
@@ -15,6 +18,8 @@ def found_again(data: str) -> str:
 
 
 def open_dataset(data: str, data_dir: Path) -> Dataset:
+    if data.startswith(IN_MEMORY):
+        raise UserError(f"{data}: the run was made from data in memory, which cannot be found again")
     if data in BENCHMARKS:
         return read_benchmark(data, data_dir)
     if Path(data).exists():

@@ -385,6 +385,8 @@ def _checked_features(where: str, features: np.ndarray) -> np.ndarray:
 
 
 def _checked_labels(where: str, labels: np.ndarray, count: int) -> list[str | int | None]:
+    if labels.dtype == object and all(isinstance(label, str) for label in labels):  # as pandas keeps strings
+        labels = labels.astype(str)
     if labels.dtype.kind not in "iuU" or labels.ndim != 1:
         wanted = "(N,) whole numbers, -1 for unlabelled, or strings, '' for unlabelled"
         raise UserError(f"{where}: labels are {labels.dtype} of the shape {labels.shape}; they must be {wanted}")

@@ -4,7 +4,7 @@ import ctypes
 import multiprocessing
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -25,9 +25,9 @@ class Pool:
         elif prepare:
             prepare(*arguments)
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future | Done":
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future | Deferred":
         if self.executor is None:
-            return Done(function, arguments)
+            return Deferred(function, arguments)
         try:
             return self.executor.submit(function, *arguments)
         except BrokenProcessPool:
@@ -38,7 +38,7 @@ class Pool:
             self.executor.shutdown(wait=True, cancel_futures=True)
 
 
-class Done:
+class Deferred:
     """What `submit` gives without processes: the work is done when its result is asked for."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple):
@@ -48,15 +48,31 @@ class Done:
         function, arguments = self.work
         return function(*arguments)
 
+    def cancel(self) -> bool:
+        return True
+
 
 LOST = UserError("a process that decodes images was killed: is there enough memory? fewer --workers need less")
 
 
-def result_of(future: Future | Done) -> Any:
+def result_of(future: Future | Deferred) -> Any:
     try:
         return future.result()
     except BrokenProcessPool:
         raise LOST from None
+
+
+def in_pieces(
+    workers: int, function: Callable[..., list], items: Sequence, per_piece: int, *arguments: Any
+) -> Iterator[Any]:
+    """The results of `function(some items, *arguments)`, one for each item, in their order."""
+    pieces = [items[start : start + per_piece] for start in range(0, len(items), per_piece)]
+    pool = Pool(min(workers, len(pieces)))
+    try:
+        for future in [pool.submit(function, piece, *arguments) for piece in pieces]:
+            yield from result_of(future)
+    finally:
+        pool.close()
 
 
 def _begin(prepare: Callable[..., None] | None, arguments: tuple) -> None:

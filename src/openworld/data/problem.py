@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from openworld.data.augment import Family, family
 from openworld.data.dataset import Dataset
 from openworld.data.loading import Loader
 from openworld.data.opening import open_dataset
-from openworld.data.samples import Samples
+from openworld.data.samples import Samples, chunk_size
 from openworld.data.split import Split, make_split, own_split
 from openworld.errors import UserError
 from openworld.runtime import Runtime
@@ -99,8 +100,7 @@ def pose(config: Config, runtime: Runtime, saved_split: str | None = None, datas
         split, facts = split_of(dataset, config), {}
     else:
         split, facts = Split.from_json(saved_split)
-        if loader.fingerprint != facts["fingerprint"]:
-            raise UserError(f"{config.data} has changed since the run was made: its images or labels are not the same")
+        refuse_other_data(config.data, loader, facts)
     train = dataset.train
     labelled, unlabelled = np.array(split.labelled), np.array(split.unlabelled)
     if "prior" in facts:  # the file that it came from may be gone
@@ -130,6 +130,16 @@ def pose(config: Config, runtime: Runtime, saved_split: str | None = None, datas
     return OpenWorld(training, truths, split, loader.fingerprint, loader.dropped, class_names)
 
 
+def refuse_other_data(data: str, loader: Loader, facts: dict[str, Any]) -> None:
+    """A split is made of positions: they must mean the same samples as when it was made."""
+    if "fingerprint" not in facts:
+        raise UserError("split.json is damaged: it does not say which data it belongs to")
+    if loader.fingerprint != facts["fingerprint"]:
+        raise UserError(f"{data} has changed since the run was made: its images or labels are not the same")
+    if set(loader.dropped) != set(facts.get("dropped", {})):
+        raise UserError(f"{data}: other images than before can be decoded here; another version of Pillow, perhaps?")
+
+
 def refuse_misfit(config: Config, dataset: Dataset) -> None:
     """Networks and views for images do nothing for features, and the other way round."""
     training = config.training
@@ -152,16 +162,19 @@ def split_of(dataset: Dataset, config: Config) -> Split:
 def statistics(samples: Samples) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each channel over all pixels, scaled to [0, 1], or of each feature."""
     stride = -(-len(samples) // STATISTICS_SAMPLES)
-    scale = 255 if len(samples.shape) == 3 else 1
+    is_features = len(samples.shape) == 1
+    scale = 1 if is_features else 255
     sums = squares = torch.zeros(samples.shape[0], dtype=torch.float64)
     count = 0
-    for index in torch.arange(0, len(samples), stride).split(256):
+    for index in torch.arange(0, len(samples), stride).split(chunk_size(samples.shape)):
         values_CN = samples.take(index).cpu().double().transpose(0, 1).flatten(1) / scale
         sums, squares = sums + values_CN.sum(dim=1), squares + values_CN.square().sum(dim=1)
         count += values_CN.shape[1]
     mean = sums / count
-    std = (squares / count - mean.square()).clamp(min=1e-6).sqrt()
-    return mean.float(), std.float()
+    variance = squares / count - mean.square()
+    if is_features:  # of any scale; one that never changes says nothing, however it is scaled
+        variance[variance <= 1e-12 * mean.square()] = 1.0
+    return mean.float(), variance.clamp(min=0 if is_features else 1e-6).sqrt().float()
 
 
 def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:

@@ -21,7 +21,8 @@ class Replayed:
             return self.function(*inputs)
         key = tuple((given.shape, given.dtype, given.device) for given in inputs)
         if key not in self.recordings:
-            self.recordings[key] = Recording(self.function, inputs)
+            with torch.cuda.device(inputs[0].device):
+                self.recordings[key] = Recording(self.function, inputs)
         return self.recordings[key].replay(inputs)
 
 

@@ -3,10 +3,9 @@
 Shapes: N samples, S x S pixels.
 """
 
-import hashlib
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol
 
@@ -14,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from openworld.data.decode import BadImage, decode
-from openworld.data.pool import CONTEXT, Pool, result_of
-from openworld.data.store import Store, read_rows
-from openworld.errors import UserError
+from openworld.data import reading
+from openworld.data.pool import CONTEXT, Deferred, Pool, result_of
+from openworld.data.reading import Item
 
 CHUNK_SAMPLES, CHUNK_PIXELS = 2048, 2**21
 """Whole sets pass through a network in chunks of at most so many samples and pixels."""
@@ -79,46 +77,40 @@ PIECE = 32
 RING_BYTES = 2**28
 
 
-@dataclass(frozen=True)
-class Item:
-    """Where an image is to be found: in a row of the store, or in its file."""
-
-    path: str
-    key: bytes
-    row: int | None
-
-
 class Feeder:
     """Workers that read images into a ring of shared memory, ahead of their use."""
 
-    def __init__(self, size: int, store: Store | None, workers: int):
-        shape = (max(RING_BYTES // (PIECE * size * size * 3), 2 * workers, 2), PIECE, size, size, 3)
+    def __init__(self, size: int, rows_path: Path, workers: int, num_images: int):
+        most = max(RING_BYTES // (PIECE * size * size * 3), workers + 1)
+        shape = (max(2, min(most, -(-num_images // PIECE))), PIECE, size, size, 3)
         memory = CONTEXT.RawArray("B", int(np.prod(shape)))
         self.size, self.ring = size, np.frombuffer(memory, np.uint8).reshape(shape)
         self.free = list(range(len(self.ring)))
-        self.pending: dict[tuple[str, ...], tuple[int, object]] = {}
-        self.rows_path = store.rows_path if store else None
-        self.pool = Pool(workers, _attach, (id(self), memory, shape))
-        weakref.finalize(self, _rings.pop, id(self), None)  # where there are no workers, the ring is listed here
+        self.pending: dict[tuple[str, ...], tuple[int, Future | Deferred]] = {}
+        self.rows_path = rows_path
+        self.pool = Pool(workers, reading.attach, (id(self), memory, shape))
+        weakref.finalize(self, reading.rings.pop, id(self), None)  # without workers, the ring is listed here
 
     def prefetch(self, items: Sequence[Item]) -> None:
         """Have as many of these read as there is room for."""
         for piece in _pieces(items):
-            if not self.free:
-                return
-            self._submit(piece)
+            if self.free:
+                self._submit(piece)
 
     def read(self, items: Sequence[Item]) -> Tensor:
         """(N, 3, S, S) pixels of these images."""
         out = np.empty((len(items), 3, self.size, self.size), dtype=np.uint8)
         pieces = list(_pieces(items))
-        self.prefetch(items)
-        for number, piece in enumerate(pieces):
-            name = _name(piece)
-            if name not in self.pending:
-                self._make_room(pieces[number:])
+        wanted = {_name(piece) for piece in pieces}
+        for piece in pieces:  # all workers are to work on them, so what was read ahead gives way
+            if self.free or self._give_up(wanted):
                 self._submit(piece)
-            slot, future = self.pending.pop(name)
+        for number, piece in enumerate(pieces):
+            if _name(piece) not in self.pending:
+                if not self.free:  # all slots hold later pieces of this read
+                    self._give_up({_name(piece)})
+                self._submit(piece)
+            slot, future = self.pending.pop(_name(piece))
             try:
                 result_of(future)
                 rows = slice(number * PIECE, number * PIECE + len(piece))
@@ -132,16 +124,19 @@ class Feeder:
     def _submit(self, piece: Sequence[Item]) -> None:
         if _name(piece) not in self.pending:
             slot = self.free.pop()
-            self.pending[_name(piece)] = slot, self.pool.submit(_read_piece, id(self), slot, piece, self.rows_path)
+            future = self.pool.submit(reading.read_piece, id(self), slot, piece, self.rows_path)
+            self.pending[_name(piece)] = slot, future
 
-    def _make_room(self, wanted: list[Sequence[Item]]) -> None:
-        """Where no slot is free, give up what was read ahead: what is not wanted now, oldest first."""
-        if not self.free:
-            keep = {_name(piece) for piece in wanted}
-            stale = next((name for name in self.pending if name not in keep), next(reversed(self.pending)))
-            slot, future = self.pending.pop(stale)
+    def _give_up(self, wanted: set[tuple[str, ...]]) -> bool:
+        """Free a slot whose images are not wanted now: those that will be wanted last."""
+        stale = next((name for name in reversed(self.pending) if name not in wanted), None)
+        if stale is None:
+            return False
+        slot, future = self.pending.pop(stale)
+        if not future.cancel():
             result_of(future)
-            self.free.append(slot)
+        self.free.append(slot)
+        return True
 
 
 def _pieces(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
@@ -150,33 +145,6 @@ def _pieces(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
 
 def _name(piece: Sequence[Item]) -> tuple[str, ...]:
     return tuple(item.path for item in piece)
-
-
-_rings: dict[int, np.ndarray] = {}
-"""In the process that reads: the shared memory of the feeder that it works for."""
-
-
-def _attach(feeder: int, memory, shape: tuple[int, ...]) -> None:
-    _rings[feeder] = np.frombuffer(memory, np.uint8).reshape(shape)
-
-
-def _read_piece(feeder: int, slot: int, items: Sequence[Item], rows_path: Path | None) -> None:
-    """Into a slot of the ring: from the store where the image lies there, else from its file."""
-    ring = _rings[feeder][slot]
-    if rows_path and all(item.row is not None for item in items):
-        read_rows(rows_path, [item.row for item in items], ring[0].nbytes, memoryview(ring.reshape(-1)))
-        return
-    for number, item in enumerate(items):
-        try:
-            content = Path(item.path).read_bytes()
-        except OSError as error:
-            raise UserError(f"{item.path}: cannot be read any more ({error.strerror})") from None
-        if hashlib.sha256(content).digest() != item.key:
-            raise UserError(f"{item.path} has changed since training began")
-        try:
-            ring[number] = decode(content, ring.shape[1])
-        except BadImage as error:
-            raise UserError(f"{item.path} {error}") from None
 
 
 class Streamed:
@@ -198,10 +166,10 @@ class Streamed:
         self.feeder.prefetch(self._chosen(index))
 
     def chunks(self) -> Iterator[Tensor]:
-        step = chunk_size(self.shape)
+        step, ahead = chunk_size(self.shape), PIECE * len(self.feeder.ring) // 2
         for start in range(0, len(self.items), step):
             chunk = self.feeder.read(self.items[start : start + step]).to(self.device)
-            self.feeder.prefetch(self.items[start + step : start + 2 * step])
+            self.feeder.prefetch(self.items[start + step : start + step + max(step, ahead)])
             yield chunk
 
     def keep(self) -> Kept:

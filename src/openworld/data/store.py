@@ -38,7 +38,7 @@ class Store:
         """The row of each key."""
         try:
             keys = self.keys_path.read_bytes()
-        except FileNotFoundError:
+        except OSError:
             return {}
         rows = {keys[row * KEY_BYTES : (row + 1) * KEY_BYTES]: row for row in range(len(keys) // KEY_BYTES)}
         rows.pop(NO_KEY, None)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from openworld.data.dataset import Files
 from openworld.data.decode import BadImage, decode
-from openworld.data.pool import Pool, result_of
+from openworld.data.pool import in_pieces
 from openworld.data.store import NO_KEY, Store, write_row
+from openworld.errors import UserError
 
 FILES_PER_TASK = 64
 ROWS_PER_COMMIT = 2048
@@ -30,92 +31,122 @@ class Fact:
 
 
 def survey(
-    files: Files, store: Store | None, size: int, cache: Path, workers: int, tell: Callable[[int, int], None]
+    files: Files, store: Store, size: int, cache: Path, workers: int, tell: Callable[[int, int], None]
 ) -> list[Fact]:
-    """The facts of every file; what is not known yet is found out, and what is not in the store yet is put there.
+    """The facts of every file; pixels that are not in the store yet are put there, as long as there is room.
 
-    `tell(done, total)` hears of the progress.
+    First what has changed is hashed, then what has an unknown hash is decoded. `tell(done, total)` hears of both.
     """
     remembered = Remembered(cache, files.root)
-    facts: list[Fact | None] = [remembered.fact(path, files.full_path(n)) for n, path in enumerate(files.paths)]
-    stored = store.find() if store else None
-
-    def is_missing(fact: Fact | None) -> bool:
-        return fact is None or (stored is not None and not fact.problem and fact.key not in stored)
-
-    todo = [position for position, fact in enumerate(facts) if is_missing(fact)]
-    if todo:
-        paths = [files.full_path(position) for position in todo]
-        for number, fact in enumerate(_studied(paths, store, size, workers)):
-            facts[todo[number]] = fact
-            tell(number + 1, len(todo))
-        remembered.save(zip(files.paths, facts, strict=True))
+    facts = [remembered.fact(path, files.full_path(n)) for n, path in enumerate(files.paths)]
+    new = [position for position, fact in enumerate(facts) if fact is None]
+    hashed = in_pieces(workers, hash_files, [files.full_path(position) for position in new], FILES_PER_TASK)
+    for number, fact in enumerate(hashed):
+        facts[new[number]] = fact
+        tell(number + 1, len(new))
+    unproven = {facts[position].key for position in new}
+    wanted = {fact.key: files.full_path(position) for position, fact in enumerate(facts) if not fact.problem}
+    problems = _decoded(wanted, unproven, store, size, workers, tell)
+    facts = [Fact(fact.key, fact.problem or problems.get(fact.key)) for fact in facts]
+    remembered.save(zip(files.paths, facts, strict=True))
     return facts
 
 
-def _studied(paths: list[str], store: Store | None, size: int, workers: int) -> Iterator[Fact]:
-    """The facts of the files, in their order; their pixels go into the store."""
-    pool = Pool(min(workers, -(-len(paths) // FILES_PER_TASK)))
-    tasks = [paths[start : start + FILES_PER_TASK] for start in range(0, len(paths), FILES_PER_TASK)]
+def _decoded(
+    wanted: dict[bytes, str],
+    unproven: set[bytes],
+    store: Store,
+    size: int,
+    workers: int,
+    tell: Callable[[int, int], None],
+) -> dict[bytes, str]:
+    """What is wrong with files, by their keys; the others are in the store, or at least known to be sound."""
+
+    def missing() -> list[bytes]:
+        stored = store.find()
+        return [key for key in wanted if key not in stored]
+
+    problems: dict[bytes, str] = {}
+    todo = missing()
+    if not todo:
+        return problems
+    if not store.has_room_for(len(todo)):
+        todo = [key for key in todo if key in unproven]
+        items = [(wanted[key], 0) for key in todo]
+        for number, problem in enumerate(in_pieces(workers, decode_files, items, FILES_PER_TASK, size, None)):
+            problems |= {todo[number]: problem} if problem else {}
+            tell(number + 1, len(todo))
+        return problems
     try:
-        if store is None:
-            for future in [pool.submit(study, task, size, None, 0) for task in tasks]:
-                yield from result_of(future)
-            return
         with store.writing() as first_row:
-            starts = range(first_row, first_row + len(paths), FILES_PER_TASK)
-            futures = [
-                pool.submit(study, task, size, str(store.rows_path), row)
-                for task, row in zip(tasks, starts, strict=True)
-            ]
-            uncommitted: list[bytes] = []
-            for future in futures:
-                facts = result_of(future)
-                uncommitted += [NO_KEY if fact.problem else fact.key for fact in facts]
-                if len(uncommitted) >= ROWS_PER_COMMIT or future is futures[-1]:
+            todo = missing()  # another process may have been at work while this one waited
+            items = [(wanted[key], first_row + number) for number, key in enumerate(todo)]
+            uncommitted = []
+            found = in_pieces(workers, decode_files, items, FILES_PER_TASK, size, str(store.rows_path))
+            for number, problem in enumerate(found):
+                problems |= {todo[number]: problem} if problem else {}
+                uncommitted.append(NO_KEY if problem else todo[number])
+                if len(uncommitted) == ROWS_PER_COMMIT or number == len(todo) - 1:
                     store.commit(uncommitted)
                     uncommitted = []
-                yield from facts
-    finally:
-        pool.close()
+                tell(number + 1, len(todo))
+    except OSError as error:
+        raise UserError(
+            f"{store.folder}: decoded images cannot be kept there ({error.strerror or error}); "
+            "make room, or set XDG_CACHE_HOME to another place"
+        ) from None
+    return problems
 
 
-def study(paths: list[str], size: int, rows_path: str | None, first_row: int) -> list[Fact]:
-    """Read, hash and decode some files, and write their pixels to the rows from the given one on."""
-    rows = os.open(rows_path, os.O_WRONLY | os.O_CREAT, 0o644) if rows_path else None
+def hash_files(paths: list[str]) -> list[Fact]:
     facts = []
+    for path in paths:
+        try:
+            facts.append(Fact(hashlib.sha256(Path(path).read_bytes()).digest(), None))
+        except OSError as error:
+            facts.append(Fact(NO_KEY, f"cannot be read ({error.strerror})"))
+    return facts
+
+
+def decode_files(items: list[tuple[str, int]], size: int, rows_path: str | None) -> list[str | None]:
+    """Decode files, each into its row of the store if there is one; and say what is wrong with them."""
+    rows = os.open(rows_path, os.O_WRONLY | os.O_CREAT, 0o644) if rows_path else None
+    problems: list[str | None] = []
     try:
-        for number, path in enumerate(paths):
+        for path, row in items:
             try:
-                content = Path(path).read_bytes()
-            except OSError as error:
-                facts.append(Fact(NO_KEY, f"cannot be read ({error.strerror})"))
-                continue
-            problem = None
-            try:
-                pixels = decode(content, size)
-                if rows is not None:
-                    write_row(rows, first_row + number, pixels.tobytes())
+                pixels = decode(_content(path), size)
             except BadImage as error:
-                problem = str(error)
-            facts.append(Fact(hashlib.sha256(content).digest(), problem))
+                problems.append(str(error))
+                continue
+            if rows is not None:
+                write_row(rows, row, pixels.tobytes())
+            problems.append(None)
     finally:
         if rows is not None:
             os.close(rows)
-    return facts
+    return problems
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise BadImage(f"cannot be read ({error.strerror})") from None
 
 
 class Remembered:
-    """The facts of files under a root, for as long as their size and time of change stay the same."""
+    """The facts of files under a root, for as long as their size and times of change stay the same."""
 
     def __init__(self, cache: Path, root: Path):
         self.path = cache / "files-1" / f"{hashlib.sha256(str(root.absolute()).encode()).hexdigest()[:32]}.json"
+        self.entries: dict[str, list] = {}
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
-            self.entries: dict[str, list] = content["files"]
-        except (OSError, ValueError, KeyError, TypeError):
+            for path, (size, changed, status_changed, key, problem) in json.loads(self.path.read_text()).items():
+                self.entries[path] = [size, changed, status_changed, key, problem]
+        except (OSError, ValueError, TypeError, AttributeError):
             self.entries = {}  # it can be found out again
-        self.states: dict[str, tuple[int, int]] = {}
+        self.states: dict[str, tuple[int, int, int]] = {}
         self.opened_ns = time.time_ns()
 
     def fact(self, path: str, full_path: str) -> Fact | None:
@@ -123,19 +154,22 @@ class Remembered:
             status = os.stat(full_path)
         except OSError:
             return None
-        self.states[path] = status.st_size, status.st_mtime_ns
-        size, changed_ns, key, problem = self.entries.get(path, (None, None, "", None))
-        return Fact(bytes.fromhex(key), problem) if (size, changed_ns) == self.states[path] else None
+        self.states[path] = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        *state, key, problem = self.entries.get(path, (None, "", None))
+        return Fact(bytes.fromhex(key), problem) if tuple(state) == self.states[path] else None
 
     def save(self, facts: Iterator[tuple[str, Fact]]) -> None:
+        before = dict(self.entries)
         for path, fact in facts:
-            size, changed_ns = self.states.get(path, (0, self.opened_ns))
-            if changed_ns < self.opened_ns - SETTLED_NS:
-                self.entries[path] = [size, changed_ns, fact.key.hex(), fact.problem]
+            state = self.states.get(path)
+            if state and fact.key != NO_KEY and state[2] < self.opened_ns - SETTLED_NS:
+                self.entries[path] = [*state, fact.key.hex(), fact.problem]
+        if self.entries == before:
+            return
         aside = self.path.with_suffix(f".{os.getpid()}.tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_text(json.dumps({"files": self.entries}), encoding="utf-8")
+            aside.write_text(json.dumps(self.entries))
             aside.replace(self.path)
         except OSError:  # without a memory the next run reads all files again
             aside.unlink(missing_ok=True)

@@ -1,0 +1,56 @@
+"""What a worker does for training: read images into shared memory. It knows Pillow and numpy, not torch."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from openworld.data.decode import BadImage, decode
+from openworld.data.store import read_rows
+from openworld.errors import UserError
+
+
+@dataclass(frozen=True)
+class Item:
+    """Where an image is to be found: in a row of the store, or in its file."""
+
+    path: str
+    key: bytes
+    row: int | None
+
+
+rings: dict[int, np.ndarray] = {}
+"""In the process that reads: the shared memory of the feeder that it works for."""
+
+
+def attach(feeder: int, memory, shape: tuple[int, ...]) -> None:
+    rings[feeder] = np.frombuffer(memory, np.uint8).reshape(shape)
+
+
+def read_piece(feeder: int, slot: int, items: Sequence[Item], rows_path: Path) -> None:
+    """Into a slot of the ring: from the store where the image lies there, else from its file."""
+    ring = rings[feeder][slot]
+    row_bytes = ring[0].nbytes
+    try:
+        if all(item.row is not None for item in items):
+            read_rows(rows_path, [item.row for item in items], row_bytes, memoryview(ring.reshape(-1)))
+            return
+    except OSError:  # a cache may be deleted at any time
+        pass
+    for number, item in enumerate(items):
+        ring[number] = read_file(item, ring.shape[1])
+
+
+def read_file(item: Item, size: int) -> np.ndarray:
+    try:
+        content = Path(item.path).read_bytes()
+    except OSError as error:
+        raise UserError(f"{item.path}: cannot be read any more ({error.strerror})") from None
+    if hashlib.sha256(content).digest() != item.key:
+        raise UserError(f"{item.path} has changed since training began")
+    try:
+        return decode(content, size)
+    except BadImage as error:
+        raise UserError(f"{item.path} {error}") from None
