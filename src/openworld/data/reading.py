@@ -40,7 +40,7 @@ def read_piece(feeder: int, slot: int, items: Sequence[Item], rows_path: Path) -
     except OSError:  # a cache may be deleted at any time
         pass
     for number, item in enumerate(items):
-        ring[number] = read_file(item, ring.shape[1])
+        ring[number] = read_file(item, ring.shape[2]).transpose(2, 0, 1)
 
 
 def read_file(item: Item, size: int) -> np.ndarray:

@@ -82,7 +82,7 @@ class Feeder:
 
     def __init__(self, size: int, rows_path: Path, workers: int, num_images: int):
         most = max(RING_BYTES // (PIECE * size * size * 3), workers + 1)
-        shape = (max(2, min(most, -(-num_images // PIECE))), PIECE, size, size, 3)
+        shape = (max(2, min(most, -(-num_images // PIECE))), PIECE, 3, size, size)
         memory = CONTEXT.RawArray("B", int(np.prod(shape)))
         self.size, self.ring = size, np.frombuffer(memory, np.uint8).reshape(shape)
         self.free = list(range(len(self.ring)))
@@ -113,10 +113,8 @@ class Feeder:
             slot, future = self.pending.pop(_name(piece))
             try:
                 result_of(future)
-                rows = slice(number * PIECE, number * PIECE + len(piece))
                 # by numpy, and not by torch, whose waiting threads would take the cores from the workers
-                for channel in range(3):  # faster than a permutation of all at once
-                    out[rows, channel] = self.ring[slot, : len(piece), :, :, channel]
+                out[number * PIECE : number * PIECE + len(piece)] = self.ring[slot, : len(piece)]
             finally:
                 self.free.append(slot)
         return torch.from_numpy(out)

@@ -18,7 +18,7 @@ FREE_BYTES_LEFT = 2**30
 
 
 class Store:
-    """Rows of `size` x `size` RGB pixels."""
+    """Rows of `size` x `size` RGB pixels, channel by channel."""
 
     def __init__(self, folder: Path, size: int):
         self.folder = folder / "pixels-1" / str(size)  # the number counts ways to decode

@@ -120,7 +120,7 @@ def decode_files(items: list[tuple[str, int]], size: int, rows_path: str | None)
                 problems.append(str(error))
                 continue
             if rows is not None:
-                write_row(rows, row, pixels.tobytes())
+                write_row(rows, row, pixels.transpose(2, 0, 1).tobytes())
             problems.append(None)
     finally:
         if rows is not None:
