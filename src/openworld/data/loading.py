@@ -10,7 +10,8 @@ from torch import Tensor
 
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import resize_images
-from openworld.data.samples import Feeder, Item, Kept, Samples, Streamed
+from openworld.data.reading import make_item
+from openworld.data.samples import Feeder, Kept, Samples, Streamed
 from openworld.data.store import Store
 from openworld.data.survey import Fact, survey
 from openworld.errors import UserError
@@ -53,9 +54,8 @@ class Loader:
         if not isinstance(content, Files):
             chosen = to_tensor(resized(content[np.asarray(positions, dtype=np.int64)], self.size))
             return Kept(chosen.to(device) if fits else chosen, device)
-        keys = [self.facts[part][position].key for position in positions]
-        paths = map(content.full_path, positions)
-        items = [Item(path, key, self.rows.get(key)) for path, key in zip(paths, keys, strict=True)]
+        facts = self.facts[part]
+        items = [make_item(content.full_path(n), self.rows.get(facts[n].key)) for n in positions]
         streamed = Streamed(items, self.feeder, device)
         return streamed.keep() if fits else streamed
 

@@ -1,6 +1,6 @@
 """What a worker does for training: read images into shared memory. It knows Pillow and numpy, not torch."""
 
-import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,21 @@ class Item:
     """Where an image is to be found: in a row of the store, or in its file."""
 
     path: str
-    key: bytes
     row: int | None
+    state: tuple[int, int]
+    """Its size and time of change when training began."""
+
+
+def make_item(path: str, row: int | None) -> Item:
+    try:
+        return Item(path, row, state_of(os.stat(path)))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read any more ({error.strerror})") from None
+
+
+def state_of(status: os.stat_result) -> tuple[int, int]:
+    """What tells of a change at hardly any cost: a hash would slow a worker down by two per cent."""
+    return status.st_size, status.st_mtime_ns
 
 
 rings: dict[int, np.ndarray] = {}
@@ -45,11 +58,12 @@ def read_piece(feeder: int, slot: int, items: Sequence[Item], rows_path: Path) -
 
 def read_file(item: Item, size: int) -> np.ndarray:
     try:
-        content = Path(item.path).read_bytes()
+        with open(item.path, "rb") as file:
+            if state_of(os.fstat(file.fileno())) != item.state:
+                raise UserError(f"{item.path} has changed since training began")
+            content = file.read()
     except OSError as error:
         raise UserError(f"{item.path}: cannot be read any more ({error.strerror})") from None
-    if hashlib.sha256(content).digest() != item.key:
-        raise UserError(f"{item.path} has changed since training began")
     try:
         return decode(content, size)
     except BadImage as error:
