@@ -1,6 +1,8 @@
 """From a data set to samples on call: files are surveyed, broken ones refused or dropped, images made one size."""
 
 import hashlib
+import itertools
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import resize_images
-from openworld.data.reading import make_item
+from openworld.data.reading import Item, state_of
 from openworld.data.samples import Feeder, Kept, Samples, Streamed
 from openworld.data.store import Store
 from openworld.data.survey import Fact, survey
@@ -35,7 +37,7 @@ class Loader:
             raise UserError(f"{dataset.name}: images come in many sizes; give --image-size")
         self.size, self.runtime = size, runtime
         self.store = Store(cache_dir(), size) if dataset.has_files else None
-        facts = {name: self._survey(part.content) for name, part in dataset.parts.items()}
+        facts = self._survey(dataset)
         self.fingerprint = fingerprint(dataset, facts)
         self.dropped = broken_files(dataset, facts)
         """Files that were left out, and why."""
@@ -54,16 +56,22 @@ class Loader:
         if not isinstance(content, Files):
             chosen = to_tensor(resized(content[np.asarray(positions, dtype=np.int64)], self.size))
             return Kept(chosen.to(device) if fits else chosen, device)
-        facts = self.facts[part]
-        items = [make_item(content.full_path(n), self.rows.get(facts[n].key)) for n in positions]
+        items = []
+        for position in positions:
+            path, row = content.full_path(position), self.rows.get(self.facts[part][position].key)
+            items.append(Item(path, row, None if fits else state_of(os.stat(path))))
         streamed = Streamed(items, self.feeder, device)
         return streamed.keep() if fits else streamed
 
-    def _survey(self, content: np.ndarray | Files) -> list[Fact]:
-        if not isinstance(content, Files):
-            return []
+    def _survey(self, dataset: Dataset) -> Facts:
+        """All parts at once: what is known of their files is read and written once."""
+        if not self.store:
+            return {name: [] for name in dataset.parts}
+        paths = tuple(path for part in dataset.parts.values() for path in part.content.paths)
+        files = Files(dataset.train.content.root, paths)
         with CountDisplay("reading images", self.runtime.quiet) as display:
-            return survey(content, self.store, self.size, cache_dir(), self.runtime.workers, display.tell)
+            facts = iter(survey(files, self.store, self.size, cache_dir(), self.runtime.workers, display.tell))
+        return {name: list(itertools.islice(facts, len(part))) for name, part in dataset.parts.items()}
 
     def _num_bytes(self) -> int:
         def sample_bytes(content: np.ndarray | Files) -> int:

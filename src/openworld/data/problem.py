@@ -18,7 +18,7 @@ from openworld.data.split import Split, make_split, own_split
 from openworld.errors import UserError
 from openworld.runtime import Runtime
 
-STATISTICS_SAMPLES = 4096
+STATISTICS_SAMPLES = 2048
 """Samples from which the mean and deviation of the channels are taken."""
 
 

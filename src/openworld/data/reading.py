@@ -18,15 +18,8 @@ class Item:
 
     path: str
     row: int | None
-    state: tuple[int, int]
-    """Its size and time of change when training began."""
-
-
-def make_item(path: str, row: int | None) -> Item:
-    try:
-        return Item(path, row, state_of(os.stat(path)))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read any more ({error.strerror})") from None
+    state: tuple[int, int] | None
+    """Its size and time of change when training began; none where all is read at once."""
 
 
 def state_of(status: os.stat_result) -> tuple[int, int]:
@@ -59,7 +52,7 @@ def read_piece(feeder: int, slot: int, items: Sequence[Item], rows_path: Path) -
 def read_file(item: Item, size: int) -> np.ndarray:
     try:
         with open(item.path, "rb") as file:
-            if state_of(os.fstat(file.fileno())) != item.state:
+            if item.state and state_of(os.fstat(file.fileno())) != item.state:
                 raise UserError(f"{item.path} has changed since training began")
             content = file.read()
     except OSError as error:

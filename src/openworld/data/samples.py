@@ -74,14 +74,15 @@ def chunk_size(shape: Sequence[int]) -> int:
 
 PIECE = 32
 """Images that a worker reads in one go."""
-RING_BYTES = 2**28
+RING_BYTES, MOST_PIECES = 2**28, 64
+"""Room for what is read ahead."""
 
 
 class Feeder:
     """Workers that read images into a ring of shared memory, ahead of their use."""
 
     def __init__(self, size: int, rows_path: Path, workers: int, num_images: int):
-        most = max(RING_BYTES // (PIECE * size * size * 3), workers + 1)
+        most = max(min(RING_BYTES // (PIECE * size * size * 3), MOST_PIECES), workers + 1)
         shape = (max(2, min(most, -(-num_images // PIECE))), PIECE, 3, size, size)
         memory = CONTEXT.RawArray("B", int(np.prod(shape)))
         self.size, self.ring = size, np.frombuffer(memory, np.uint8).reshape(shape)
@@ -97,9 +98,10 @@ class Feeder:
             if self.free:
                 self._submit(piece)
 
-    def read(self, items: Sequence[Item]) -> Tensor:
-        """(N, 3, S, S) pixels of these images."""
-        out = np.empty((len(items), 3, self.size, self.size), dtype=np.uint8)
+    def read(self, items: Sequence[Item], out: np.ndarray | None = None) -> Tensor:
+        """(N, 3, S, S) pixels of these images, in the given memory or in new."""
+        if out is None:
+            out = np.empty((len(items), 3, self.size, self.size), dtype=np.uint8)
         pieces = list(_pieces(items))
         wanted = {_name(piece) for piece in pieces}
         for piece in pieces:  # all workers are to work on them, so what was read ahead gives way
@@ -164,20 +166,27 @@ class Streamed:
         self.feeder.prefetch(self._chosen(index))
 
     def chunks(self) -> Iterator[Tensor]:
-        step, ahead = chunk_size(self.shape), PIECE * len(self.feeder.ring) // 2
-        for start in range(0, len(self.items), step):
-            chunk = self.feeder.read(self.items[start : start + step]).to(self.device)
-            self.feeder.prefetch(self.items[start + step : start + step + max(step, ahead)])
-            yield chunk
+        for rows in self._rows_ahead():
+            yield self.feeder.read(self.items[rows]).to(self.device)
 
     def keep(self) -> Kept:
         """All of them, on the device."""
         data = torch.empty((len(self), *self.shape), dtype=torch.uint8, device=self.device)
-        start = 0
-        for chunk in self.chunks():
-            data[start : start + len(chunk)] = chunk
-            start += len(chunk)
+        for rows in self._rows_ahead():
+            if data.device.type == "cpu":
+                self.feeder.read(self.items[rows], data[rows].numpy())
+            else:
+                data[rows] = self.feeder.read(self.items[rows]).to(self.device)
         return Kept(data, self.device)
+
+    def _rows_ahead(self) -> Iterator[slice]:
+        """Rows of chunk after chunk; before one is used, the next ones are asked for."""
+        step, told = chunk_size(self.shape), 0
+        ahead = max(step, PIECE * len(self.feeder.ring) // 2)
+        for start in range(0, len(self.items), step):
+            self.feeder.prefetch(self.items[told : start + step + ahead])
+            told = start + step + ahead
+            yield slice(start, start + step)
 
     def _chosen(self, index: Tensor) -> list[Item]:
         return [self.items[position] for position in index.tolist()]
