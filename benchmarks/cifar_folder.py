@@ -1,10 +1,10 @@
-"""A folder as a person would have it, from real CIFAR-10 images: cifar_folder.py DEST [--images 4000] [--size 32].
+"""A folder as a person would have it, from real CIFAR-10 images: cifar_folder.py DEST [--images 4000].
 
     python benchmarks/cifar_folder.py /tmp/photos
     openworld train /tmp/photos
 
 labelled/<class>/ holds a tenth of the images of five classes, unlabelled/ the rest of them and all those of the other
-five, test/<class>/ 1,000 images of the test part, of all ten. PNG files; sizes vary around --size with --vary.
+five, test/<class>/ 1,000 images of the test part, of all ten. JPEG files with sides from 28 to 256 pixels.
 """
 
 import argparse
@@ -25,8 +25,6 @@ def main() -> None:
     parser.add_argument("dest", type=Path)
     parser.add_argument("--images", type=int, default=4000, help="training images")
     parser.add_argument("--test-images", type=int, default=1000)
-    parser.add_argument("--size", type=int, default=32)
-    parser.add_argument("--vary", action="store_true", help="sides from 28 to 256 pixels, JPEG")
     options = parser.parse_args()
     dataset = read_benchmark("cifar10", default_data_dir())
     write(dataset, options)
@@ -41,12 +39,8 @@ def write(dataset: Dataset, options: argparse.Namespace) -> None:
                 folder = options.dest / folder_of(part is dataset.test, label, number, len(positions), name)
                 folder.mkdir(parents=True, exist_ok=True)
                 image = Image.fromarray(part.content[position])
-                if options.vary:
-                    image.resize(tuple(draw.integers(28, 257, 2).tolist()), Image.BICUBIC).save(
-                        folder / f"{position:05d}.jpg", quality=90
-                    )
-                else:
-                    image.resize((options.size, options.size), Image.BICUBIC).save(folder / f"{position:05d}.png")
+                size = tuple(draw.integers(28, 257, 2).tolist())
+                image.resize(size, Image.BICUBIC).save(folder / f"{position:05d}.jpg", quality=90)
 
 
 def folder_of(is_test: bool, label: int, number: int, count: int, name: str) -> str:
