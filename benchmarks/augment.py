@@ -9,7 +9,6 @@ benchmarks/results/augment-{cpu|cuda}.json.
 
 import argparse
 import json
-import math
 import multiprocessing
 import os
 import shlex
@@ -22,9 +21,10 @@ from random import Random
 import numpy as np
 import torch
 from measure import RESULTS, commit
-from PIL import Image, ImageEnhance, ImageOps
 
+from openworld.bench.pillow_views import pillow_view
 from openworld.data import augment
+from openworld.engine import set_up
 from openworld.record import environment
 from openworld.rng import generator
 
@@ -62,6 +62,7 @@ def measure_ours(pixels: np.ndarray, device: torch.device, repeats: int) -> dict
     # Training frees large tensors all the time. Only after such a one does the C library keep memory of this size,
     # and most of the time would go into asking for it anew.
     torch.ones(31 * 2**18)
+    set_up(device, compile=device.type == "cuda", deterministic=False)  # as in training
     random_view = augment.family("cifar", *channel_statistics).random
 
     def wait() -> None:
@@ -125,59 +126,6 @@ def make_views(job: tuple[int, np.ndarray]) -> None:
     rng = Random(f"{number}/{part[0]}")
     for position in part:
         pillow_view(kept_pixels[position], rng)
-
-
-def pillow_view(pixels: np.ndarray, rng: Random) -> np.ndarray:
-    """The CIFAR family for one image."""
-    image = Image.fromarray(pixels)
-    image = pillow_padded_crop(image, rng) if rng.random() < 0.5 else pillow_resized_crop(image, rng)
-    if rng.random() < 0.5:
-        image = ImageOps.mirror(image)
-    if rng.random() < 0.6:
-        image = pillow_jitter(image, rng)
-    if rng.random() < 0.1:
-        image = ImageOps.solarize(image, rng.uniform(0, 255))
-    if rng.random() < 0.1:
-        image = ImageOps.equalize(image)
-    return np.array(image, dtype=np.float32).transpose(2, 0, 1) / 255
-
-
-def pillow_padded_crop(image: Image.Image, rng: Random) -> Image.Image:
-    left, top = (rng.randint(-SIZE // 8, SIZE // 8) for _ in range(2))
-    return image.crop((left, top, left + SIZE, top + SIZE))
-
-
-def pillow_resized_crop(image: Image.Image, rng: Random) -> Image.Image:
-    width = height = SIZE
-    for _ in range(10):
-        area, shape = rng.uniform(0.5, 1) * SIZE**2, math.exp(rng.uniform(-math.log(4 / 3), math.log(4 / 3)))
-        width, height = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
-        if width <= SIZE and height <= SIZE:
-            break
-    left, top = rng.randint(0, max(0, SIZE - width)), rng.randint(0, max(0, SIZE - height))
-    return image.crop((left, top, left + width, top + height)).resize((SIZE, SIZE), Image.BILINEAR)
-
-
-def pillow_jitter(image: Image.Image, rng: Random) -> Image.Image:
-    def by(reach: float) -> float:
-        return rng.uniform(1 - reach, 1 + reach)
-
-    adjustments: list[Callable[[Image.Image], Image.Image]] = [
-        lambda image: ImageEnhance.Brightness(image).enhance(by(augment.BRIGHTNESS)),
-        lambda image: ImageEnhance.Contrast(image).enhance(by(augment.CONTRAST)),
-        lambda image: ImageEnhance.Color(image).enhance(by(augment.SATURATION)),
-        lambda image: pillow_hue(image, rng.uniform(-augment.HUE, augment.HUE)),
-    ]
-    rng.shuffle(adjustments)
-    for adjust in adjustments:
-        image = adjust(image)
-    return image
-
-
-def pillow_hue(image: Image.Image, shift: float) -> Image.Image:
-    hue, saturation, value = image.convert("HSV").split()
-    turned = Image.fromarray(np.array(hue) + np.uint8(round(shift * 255) % 256))  # bytes go round as hue does
-    return Image.merge("HSV", (turned, saturation, value)).convert("RGB")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def main() -> None:
     for seed in ours.seeds:
         with tempfile.TemporaryDirectory() as folder:
             run = RunFolder(Path(folder) / "run")
-            summary = train(replace(plan.config, {"seed": seed}), run, runtime, plan.dataset)
+            summary = train(replace(plan.config, {"seed": seed}), run, runtime)
             runs.append({**summary, "epochs": run.metrics()})
         record(ours, plan.config, runtime.device, runs)
         print(json.dumps({key: summary[key] for key in ("seed", "seen", "novel", "all", "seconds")}))

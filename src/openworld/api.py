@@ -23,6 +23,7 @@ def train_on(
     minutes: float | None = None,
     device: str = "auto",
     workers: int | None = None,
+    compile: str = "auto",
     quiet: bool = True,
     **settings: Any,
 ) -> dict[str, Any]:
@@ -41,12 +42,12 @@ def train_on(
     for name in settings:
         if name not in known:
             raise UserError(f"{name}: there is no such setting{did_you_mean(name, known)}")
-    runtime = make_runtime(device, None, workers, quiet)
+    runtime = make_runtime(device, None, workers, compile, quiet=quiet)
     dataset = _dataset(data, labels, root)
     settings["data"] = f"{IN_MEMORY}{dataset.name}" if dataset else str(data)
     plan = plan_run(settings, runtime, minutes, dataset)
     run = RunFolder.new(Path(out) if out else new_folder(plan.config))
-    return {**train(plan.config, run, runtime, plan.dataset), "run": str(run.path)}
+    return {**train(plan.config, run, runtime, plan.world), "run": str(run.path)}
 
 
 def _dataset(data: Any, labels: Any, root: str | Path) -> Dataset | None:

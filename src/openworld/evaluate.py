@@ -20,7 +20,7 @@ from openworld.metrics import (
     normalised_mutual_information,
     novel_as_seen,
 )
-from openworld.nets import Network, build_network
+from openworld.nets import Network, build_network, frozen
 from openworld.record import RunFolder
 from openworld.rng import generator
 from openworld.runtime import Runtime
@@ -29,12 +29,8 @@ from openworld.uncertainty import measure_uncertainty
 
 @torch.no_grad()
 def predict_logits(network: Network, truth: Truth, data: TrainingSet) -> Tensor:
-    """(N, K) cosines, without augmentation."""
-    was_training = network.training
-    network.eval()
-    logits = torch.cat([network(data.family.plain(chunk)) for chunk in truth.samples.chunks()])
-    network.train(was_training)
-    return logits
+    """(N, K) cosines, without augmentation; of a network in evaluation mode."""
+    return torch.cat([network(data.family.plain(chunk)) for chunk in truth.samples.chunks()])
 
 
 def predict_and_count(network: Network, truth: Truth, data: TrainingSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -100,7 +96,7 @@ def evaluate_run(run: RunFolder, part: str | None, runtime: Runtime, warn: Calla
     data = world.training
     network = build_network(config.training.network, data.num_classes, data.mean, data.std, generator(0, "unused"))
     saved.load_into(network, "average")
-    network.to(runtime.device)
+    network = frozen(network.to(runtime.device))
     return {"run": str(run.path), "step": saved.step, **evaluate_part(network, world, part)}
 
 
@@ -111,8 +107,8 @@ def write_predictions(
     temperature, num_views = config.trssl.temperature, config.trssl.uncertainty_views
     rows = []
     for part, truth in world.truths.items():
-        random_view = batches.views(f"predict-{part}", 0)
-        uncertainty = measure_uncertainty(network, truth.samples.chunks(), random_view, num_views, temperature)
+        answers = batches.answers(network, f"predict-{part}", 0)
+        uncertainty = measure_uncertainty(answers, truth.samples.chunks(batches.rows), num_views, temperature)
         shares = (predict_logits(network, truth, world.training) / temperature).softmax(dim=1)
         best = shares.topk(2, dim=1)
         columns = (best.values[:, 0], uncertainty, best.indices[:, 0], best.indices[:, 1])

@@ -3,11 +3,30 @@
 Shapes: B samples, D features, K classes (seen first, then novel).
 """
 
+import copy
 from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from openworld.engine import compilable
+
+
+class ConvNorm(nn.Module):
+    """A convolution, its BatchNorm, a shortcut that may be added, and a ReLU that may be left out."""
+
+    def __init__(self, channels_in: int, channels_out: int, size: int, stride: int = 1):
+        super().__init__()
+        self.conv = nn.Conv2d(channels_in, channels_out, size, stride, size // 2, bias=False)
+        self.norm = nn.BatchNorm2d(channels_out)
+
+    def forward(self, x: Tensor, shortcut: Tensor | None = None, relu: bool = True) -> Tensor:
+        y = self.norm(self.conv(x))
+        if shortcut is not None:
+            y = y + shortcut
+        return F.relu(y) if relu else y
 
 
 class BasicBlock(nn.Module):
@@ -17,16 +36,13 @@ class BasicBlock(nn.Module):
 
     def __init__(self, channels_in: int, width: int, stride: int):
         super().__init__()
-        self.conv1 = nn.Conv2d(channels_in, width, 3, stride, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(width)
+        self.first = ConvNorm(channels_in, width, 3, stride)
+        self.last = ConvNorm(width, width, 3)
         self.shortcut = _shortcut(channels_in, width * self.expansion, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.norm1(self.conv1(x)))
-        y = self.norm2(self.conv2(y))
-        return F.relu(y + self.shortcut(x))
+        shortcut = self.shortcut(x, relu=False) if self.shortcut else x
+        return self.last(self.first(x), shortcut)
 
 
 class Bottleneck(nn.Module):
@@ -36,52 +52,41 @@ class Bottleneck(nn.Module):
 
     def __init__(self, channels_in: int, width: int, stride: int):
         super().__init__()
-        self.conv1 = nn.Conv2d(channels_in, width, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, width * self.expansion, 1, bias=False)
-        self.norm3 = nn.BatchNorm2d(width * self.expansion)
+        self.first = ConvNorm(channels_in, width, 1)
+        self.middle = ConvNorm(width, width, 3, stride)
+        self.last = ConvNorm(width, width * self.expansion, 1)
         self.shortcut = _shortcut(channels_in, width * self.expansion, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.norm1(self.conv1(x)))
-        y = F.relu(self.norm2(self.conv2(y)))
-        y = self.norm3(self.conv3(y))
-        return F.relu(y + self.shortcut(x))
+        shortcut = self.shortcut(x, relu=False) if self.shortcut else x
+        return self.last(self.middle(self.first(x)), shortcut)
 
 
-def _shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Module:
+def _shortcut(channels_in: int, channels_out: int, stride: int) -> ConvNorm | None:
+    """Where the shape changes, the shortcut has weights of its own."""
     if stride == 1 and channels_in == channels_out:
-        return nn.Identity()
-    return nn.Sequential(nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), nn.BatchNorm2d(channels_out))
+        return None
+    return ConvNorm(channels_in, channels_out, 1, stride)
 
 
 def cifar_stem(channels_in: int, width: int) -> nn.Sequential:
     """For 32 px and less: a 3x3 convolution that keeps the size."""
-    conv = nn.Conv2d(channels_in, width, 3, 1, 1, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(width), nn.ReLU(inplace=True))
+    return nn.Sequential(ConvNorm(channels_in, width, 3))
 
 
 def tiny_stem(channels_in: int, width: int) -> nn.Sequential:
     """For 64 px: the same, and the max-pooling of the standard stem."""
-    return nn.Sequential(*cifar_stem(channels_in, width), nn.MaxPool2d(3, 2, 1))
+    return nn.Sequential(ConvNorm(channels_in, width, 3), nn.MaxPool2d(3, 2, 1))
 
 
 def strided_stem(stride: int) -> Callable[[int, int], nn.Sequential]:
     """For photos on a CPU: a convolution that looks at every second pixel (3x3), or at every fourth (5x5)."""
-
-    def stem(channels_in: int, width: int) -> nn.Sequential:
-        conv = nn.Conv2d(channels_in, width, stride + 1, stride, stride // 2, bias=False)
-        return nn.Sequential(conv, nn.BatchNorm2d(width), nn.ReLU(inplace=True))
-
-    return stem
+    return lambda channels_in, width: nn.Sequential(ConvNorm(channels_in, width, stride + 1, stride))
 
 
 def standard_stem(channels_in: int, width: int) -> nn.Sequential:
     """For 224 px: a 7x7 convolution with stride 2, then max-pooling."""
-    conv = nn.Conv2d(channels_in, width, 7, 2, 3, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+    return nn.Sequential(ConvNorm(channels_in, width, 7, 2), nn.MaxPool2d(3, 2, 1))
 
 
 class ResNet(nn.Module):
@@ -107,7 +112,7 @@ class ResNet(nn.Module):
         self.num_features = channels
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.blocks(self.stem(images)).mean(dim=(2, 3))
+        return self.blocks(self.stem(images)).mean(dim=(2, 3), dtype=torch.float32)
 
 
 class MLP(nn.Module):
@@ -181,12 +186,19 @@ class Network(nn.Module):
         self.head = CosineHead(body.num_features, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        images = (images - self.mean) / self.std
-        if images.dim() == 4:
-            images = images.contiguous(memory_format=torch.channels_last)
-        # bfloat16 halves the bytes and doubles the arithmetic on a GPU; on some CPUs it kills the process
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
-            return self.head(self.body(images))
+        return _train_pass(self, images) if self.training else _pass(self, images)
+
+
+def _pass(network: Network, images: Tensor) -> Tensor:
+    images = (images - network.mean) / network.std
+    if images.dim() == 4:
+        images = images.contiguous(memory_format=torch.channels_last)
+    # bfloat16 halves the bytes and doubles the arithmetic on a GPU; on some CPUs it kills the process
+    with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
+        return network.head(network.body(images))
+
+
+_train_pass = compilable(_pass)
 
 
 def build_network(name: str, num_classes: int, mean_C: Tensor, std_C: Tensor, source: torch.Generator) -> Network:
@@ -199,3 +211,44 @@ def build_network(name: str, num_classes: int, mean_C: Tensor, std_C: Tensor, so
             nn.init.normal_(module.weight, generator=source)
             module.normalise()
     return network.to(memory_format=torch.channels_last)  # a third faster on CPU, more on a GPU
+
+
+# A network that only answers ---------------------------------------------------------------------------------
+
+
+class FoldedConv(nn.Module):
+    """A ConvNorm in evaluation mode as one convolution: BatchNorm is folded into its weights and a bias."""
+
+    def __init__(self, unit: ConvNorm):
+        super().__init__()
+        conv = fuse_conv_bn_eval(unit.conv, unit.norm)
+        self.stride, self.padding = conv.stride, conv.padding
+        dtype = torch.bfloat16 if conv.weight.is_cuda else torch.float32
+        self.register_buffer("weight", conv.weight.detach().to(dtype, memory_format=torch.channels_last))
+        self.register_buffer("bias", conv.bias.detach().to(dtype))
+
+    def forward(self, x: Tensor, shortcut: Tensor | None = None, relu: bool = True) -> Tensor:
+        weight, bias, x = self.weight, self.bias, x.to(self.weight.dtype)
+        if relu and torch.backends.cudnn.is_acceptable(x):  # one kernel, which saves a trip through memory or two
+            places = self.stride, self.padding, (1, 1), 1
+            if shortcut is None:
+                return torch.cudnn_convolution_relu(x, weight, bias, *places)
+            return torch.cudnn_convolution_add_relu(x, weight, shortcut, 1.0, bias, *places)
+        y = F.conv2d(x, weight, bias, self.stride, self.padding)
+        if shortcut is not None:
+            y = y + shortcut
+        return F.relu(y) if relu else y
+
+
+@torch.no_grad()
+def frozen(network: Network) -> Network:
+    """A copy that only answers, and does so faster: in evaluation mode, without BatchNorm."""
+    answering = copy.deepcopy(network).eval().requires_grad_(False)
+    for name, module in list(answering.named_modules()):
+        if isinstance(module, ConvNorm):
+            answering.set_submodule(name, FoldedConv(module))
+    for block in answering.modules():
+        if isinstance(block, (BasicBlock, Bottleneck)) and block.shortcut:  # two biases that are added: one will do
+            block.last.bias += block.shortcut.bias
+            block.shortcut.bias = None
+    return answering

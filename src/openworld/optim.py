@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from openworld.config import Training
+from openworld.engine import plainly
 from openworld.nets import Network
 
 
@@ -36,29 +37,33 @@ class Optimiser:
     """SGD that refuses a step which is not finite, without asking the device about it at every step."""
 
     def __init__(self, network: Network, training: Training):
-        self.network, self.training = network, training
+        self.network = network
         self.names = [name for name, _ in network.named_parameters()]
+        device = next(network.parameters()).device
+        self.rate = torch.zeros((), device=device)
+        self.failed = torch.zeros((), device=device)
+        self.failed_step = torch.zeros((), dtype=torch.int64, device=device)
         self.sgd = torch.optim.SGD(
             network.parameters(),
-            lr=training.lr,
+            lr=self.rate,
             momentum=training.momentum,
             weight_decay=training.weight_decay,
             fused=True,  # the fused kernel takes `found_inf`, a flag on the device that voids the update
         )
-        device = next(network.parameters()).device
-        self.failed = torch.zeros((), device=device)
-        self.failed_step = torch.zeros((), dtype=torch.int64, device=device)
 
-    def update(self, loss: Tensor, step: int) -> Tensor:
-        """One step; returns the gradient's norm. From the first loss or gradient that is not finite, none counts."""
+    def update(self, loss: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+        """From a loss to new weights; returns the gradient's norm."""
         self.sgd.zero_grad(set_to_none=True)
         loss.backward()
+        return self.descend(loss.detach(), rate, step)
+
+    def descend(self, loss: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+        """One step of SGD. From the first loss or gradient that is not finite, none counts."""
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.network.parameters()])
-        bad = ~(loss.detach().isfinite() & norm.isfinite())
-        self.failed_step = torch.where((self.failed == 0) & bad, step, self.failed_step)
-        self.failed = torch.maximum(self.failed, bad.float())
-        for group in self.sgd.param_groups:
-            group["lr"] = learning_rate(step, self.training)
+        bad = ~(loss.isfinite() & norm.isfinite())
+        self.failed_step.copy_(torch.where((self.failed == 0) & bad, step, self.failed_step))
+        self.failed.copy_(torch.maximum(self.failed, bad.float()))
+        self.rate.copy_(rate)
         self.sgd.found_inf = self.failed
         self.sgd.step()
         self.network.head.normalise()
@@ -95,10 +100,16 @@ class Average:
         self.network = copy.deepcopy(network).eval().requires_grad_(False)
         self.decay = averaging_decay(training)
 
+    def share(self, step: int) -> float:
+        """By how much the average moves towards the weights of a step."""
+        return 1 - min(self.decay, (1 + step) / (10 + step))  # young weights soon are no use
+
     @torch.no_grad()
-    def update(self, network: Network, step: int) -> None:
-        decay = min(self.decay, (1 + step) / (10 + step))  # young weights soon are no use
-        torch._foreach_lerp_(list(self.network.parameters()), list(network.parameters()), 1 - decay)
+    def update(self, network: Network, share: Tensor) -> None:
+        mine = list(self.network.parameters())
+        moves = torch._foreach_sub(list(network.parameters()), mine)
+        torch._foreach_mul_(moves, share)
+        torch._foreach_add_(mine, moves)
 
     @torch.no_grad()
     def recalibrate(self, batches: Iterable[Tensor]) -> None:
@@ -108,6 +119,7 @@ class Average:
             norm.reset_running_stats()
             norm.momentum = None  # the plain mean over the batches
         self.network.train()
-        for images in batches:
-            self.network(images)
+        with plainly():
+            for images in batches:
+                self.network(images)
         self.network.eval()

@@ -12,19 +12,18 @@ import numpy as np
 import torch
 
 from openworld.config import Config, replace
-from openworld.data.augment import family
 from openworld.data.batches import Batches
 from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import BadImage, image_size
 from openworld.data.opening import found_again, open_dataset
-from openworld.data.problem import TrainingSet, split_of
-from openworld.data.samples import Kept
+from openworld.data.problem import OpenWorld, TrainingSet, pose
+from openworld.engine import CALLS_BEFORE_RECORDING, wait_for
 from openworld.errors import UserError
+from openworld.learner import Learner
+from openworld.nets import frozen
 from openworld.recipes import RECIPES, recipe_for
-from openworld.rng import generator
 from openworld.runtime import Runtime
-from openworld.train import Learner
 
 OWN_MINUTES = 5.0
 """How long training on a person's own data takes unless they say otherwise."""
@@ -43,7 +42,7 @@ class Plan:
     """What is going to be done."""
 
     config: Config
-    dataset: Dataset
+    world: OpenWorld
     lines: tuple[str, ...]
     """For a person to read."""
 
@@ -51,29 +50,36 @@ class Plan:
 def plan_run(
     asked: dict[str, Any], runtime: Runtime, minutes: float | None = None, dataset: Dataset | None = None
 ) -> Plan:
-    """Defaults < recipe < what follows from the data < what was asked for, by flat names.
-
-    `minutes`: set the number of steps by measuring what one costs here.
-    """
-    data = asked.get("data", "digits") if dataset else found_again(asked.get("data", "digits"))
+    """A configuration and its problem; `minutes` sets the number of steps by measuring what one costs here."""
     if minutes is not None and "steps" in asked:
         raise UserError("--minutes and --steps both say how long to train: give one of them")
     if minutes is not None and not 0 < minutes < math.inf:
         raise UserError(f"--minutes is {minutes}; it must be above 0")
+    config, dataset = settle(asked, runtime, dataset)
+    is_own = config.recipe == "own"
+    world = pose(config, runtime, dataset=dataset)
+    if is_own:
+        config = replace(config, {**batch_sizes(world), **asked, "recipe": "own", "data": config.data})
+    if is_own and minutes is None and "steps" not in asked:
+        minutes = OWN_MINUTES
+    seconds = None
+    if minutes is not None:
+        config, seconds = fit_to_time(config, world, runtime, minutes * 60, set(asked))
+    lines = describe(config, dataset, world, seconds, "num_classes" in asked) if is_own or seconds else ()
+    return Plan(config, world, tuple(lines))
+
+
+def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = None) -> tuple[Config, Dataset]:
+    """Defaults < recipe < what follows from the data < what was asked for, by flat names."""
+    data = asked.get("data", "digits") if dataset else found_again(asked.get("data", "digits"))
     is_benchmark = dataset is None and data in BENCHMARKS
     recipe = recipe_for(asked.get("recipe", "auto"), data, is_benchmark)
     dataset = dataset or open_dataset(data, runtime.data_dir)
     refuse_idle_settings(asked, dataset)
-    config = replace(RECIPES[recipe](data), {**asked, "recipe": recipe, "data": data})
+    config = RECIPES[recipe](data)
     if recipe == "own":
-        config = replace(config, {**own_settings(config, dataset, runtime.device), **asked, "data": data})
-    if recipe == "own" and minutes is None and "steps" not in asked:
-        minutes = OWN_MINUTES
-    seconds = None
-    if minutes is not None:
-        config, seconds = fit_to_time(config, dataset, runtime, minutes * 60, set(asked))
-    lines = describe(config, dataset, seconds, "num_classes" in asked) if recipe == "own" or seconds else ()
-    return Plan(config, dataset, tuple(lines))
+        config = replace(config, own_settings(dataset, runtime.device))
+    return replace(config, {**asked, "recipe": recipe, "data": data}), dataset
 
 
 def refuse_idle_settings(asked: dict[str, Any], dataset: Dataset) -> None:
@@ -86,29 +92,32 @@ def refuse_idle_settings(asked: dict[str, Any], dataset: Dataset) -> None:
 # What follows from the data ---------------------------------------------------------------------------------
 
 
-def own_settings(config: Config, dataset: Dataset, device: torch.device) -> dict[str, Any]:
+def own_settings(dataset: Dataset, device: torch.device) -> dict[str, Any]:
     """Fields of the configuration, by their flat names."""
     if dataset.is_labelled is None:
         settings: dict[str, Any] = {"prior": "known"}  # the labels are there to be counted
     else:
         settings = {"num_classes": count_classes(dataset)}
-    large_batch = 256 if device.type == "cuda" else 128
-    settings["batch_unlabelled"] = max(1, min(large_batch, num_unlabelled(config, dataset) // 2))
-    settings["batch_labelled"] = max(2, min(256 if device.type == "cuda" else 64, len(dataset.train) // 2))
     if dataset.has_features:
         return {**settings, "network": "mlp", "augment": "features"}
     size = min(typical_side(dataset), LARGEST_SIDE[device.type])
     return {**settings, "image_size": size, **network_and_views(size, device)}
 
 
+def batch_sizes(world: OpenWorld) -> dict[str, int]:
+    """As large as pays on the device; of a small set, half of it."""
+    labelled, unlabelled = (256, 256) if world.training.device.type == "cuda" else (64, 128)
+    num_labelled, num_unlabelled = len(world.training.labelled), len(world.training.unlabelled)
+    return {
+        "batch_labelled": max(2, min(labelled, (num_labelled + num_unlabelled) // 2)),
+        "batch_unlabelled": max(1, min(unlabelled, num_unlabelled // 2)),
+    }
+
+
 def count_classes(dataset: Dataset) -> int:
     """As many as are named anywhere; if only the labelled ones are, as many again."""
     num_named, num_seen = len(dataset.class_names), len(dataset.classes_shown)
     return num_named if num_named > num_seen else 2 * num_seen
-
-
-def num_unlabelled(config: Config, dataset: Dataset) -> int:
-    return len(split_of(dataset, config).unlabelled)
 
 
 def network_and_views(size: int, device: torch.device) -> dict[str, Any]:
@@ -139,18 +148,18 @@ def typical_side(dataset: Dataset, samples: int = 200) -> int:
 
 
 def fit_to_time(
-    config: Config, dataset: Dataset, runtime: Runtime, seconds: float, asked: set[str]
+    config: Config, world: OpenWorld, runtime: Runtime, seconds: float, asked: set[str]
 ) -> tuple[Config, float]:
     """As many steps as fit, passes over the whole set included; and the seconds that this is going to take."""
-    step_seconds, sample_seconds = measure_costs(config, dataset, runtime)
-    num_train = num_unlabelled(config, dataset)
-    num_test = len(dataset.test) if dataset.test else 0
-    num_judged = num_test or (num_train if dataset.is_labelled is None else 0)
+    step_seconds, sample_seconds = measure_costs(config, world.training, runtime)
+    sizes = {part: len(truth.samples) for part, truth in world.truths.items()}
+    num_train, num_all = sizes["unlabelled"], sum(sizes.values())
+    num_judged = sizes[world.judged_part] if world.judged_part else 0
 
     def seconds_of_passes(epochs: int, views: int) -> float:
         uncertainty = epochs * (1 - config.trssl.uncertainty_from) * num_train * views
         evaluation = epochs * 2 * num_judged
-        predictions = (views + 1) * (num_train + num_test)
+        predictions = (views + 1) * num_all
         return sample_seconds * (uncertainty + evaluation + predictions)
 
     affordable = [pair for pair in PASSES_AND_VIEWS if seconds_of_passes(*pair) <= SHARE_OF_PASSES * seconds]
@@ -165,75 +174,50 @@ def fit_to_time(
     return replace(config, chosen), steps * step_seconds + passes
 
 
-def measure_costs(config: Config, dataset: Dataset, runtime: Runtime) -> tuple[float, float]:
-    """Seconds of a training step, and of a sample that passes through the network, on made-up samples."""
-    data = stand_in(config, dataset, runtime.device)
-    learner = Learner(config, data)
+def measure_costs(config: Config, data: TrainingSet, runtime: Runtime) -> tuple[float, float]:
+    """Seconds of a training step, and of a sample that passes through the network in a random view."""
+    learner = Learner(config, data, runtime)
     batches = Batches(data, config.training, config.seed, learner.method.num_views)
-    chunk = next(data.unlabelled.chunks())
+    random_answer = batches.answers(frozen(learner.network), "measure", 0)
+    chunk = next(data.unlabelled.chunks(batches.rows))
 
     def pass_through() -> None:
         with torch.no_grad():
-            learner.average.network(data.family.random(chunk, generator(0, "measure", device=runtime.device)))
+            random_answer(chunk)
 
     step_seconds = seconds_of(lambda: learner.learn(batches), runtime.device)
     return step_seconds, seconds_of(pass_through, runtime.device) / len(chunk)
 
 
 def seconds_of(work: Callable[[], None], device: torch.device, enough: float = 3.0) -> float:
-    """The median of some tries."""
+    """The median of some tries, after those that also set things up."""
+    first = CALLS_BEFORE_RECORDING + 1 if device.type == "cuda" else 1
     tries, began = [], time.monotonic()
     for attempt in range(50):
         start = time.monotonic()
         work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        if attempt:  # the first also sets things up
+        wait_for(device)
+        if attempt >= first:
             tries.append(time.monotonic() - start)
-        if attempt >= 2 and time.monotonic() - began > enough:
+        if len(tries) >= 2 and time.monotonic() - began > enough:
             break
     return statistics.median(tries)
-
-
-def stand_in(config: Config, dataset: Dataset, device: torch.device) -> TrainingSet:
-    """Random samples of the shape that the real ones will have."""
-    training, source = config.training, generator(0, "stand-in")
-    content, count = dataset.train.content, max(training.batch_labelled, training.batch_unlabelled)
-    if dataset.has_features:
-        rows = torch.randn((count, content.shape[1]), generator=source)
-        channels = content.shape[1]
-    else:
-        channels = 3 if isinstance(content, Files) else content.shape[3]
-        side = training.image_size or max(content.shape[1:3])
-        shape = (count, channels, side, side)
-        rows = torch.randint(0, 256, shape, generator=source, dtype=torch.uint8)
-    samples = Kept(rows.to(device), device)
-    num_classes = config.problem.num_classes or len(dataset.class_names)
-    mean, std = torch.full((channels,), 0.5), torch.full((channels,), 0.25)
-    return TrainingSet(
-        labelled=samples,
-        labels=torch.zeros(len(rows), dtype=torch.int64, device=device),
-        unlabelled=samples,
-        prior=torch.full((num_classes,), 1 / num_classes, device=device),
-        num_seen=max(1, num_classes // 2),
-        mean=mean,
-        std=std,
-        family=family(training.augment, mean.to(device), std.to(device)),
-    )
 
 
 # What a person reads ----------------------------------------------------------------------------------------
 
 
-def describe(config: Config, dataset: Dataset, seconds: float | None, classes_given: bool) -> list[str]:
+def describe(
+    config: Config, dataset: Dataset, world: OpenWorld, seconds: float | None, classes_given: bool
+) -> list[str]:
     training, kind = config.training, "samples" if dataset.has_features else "images"
     lines = []
     if dataset.is_labelled is not None:
         num_seen = len(dataset.classes_shown)
-        tested = f", {len(dataset.test):,} for testing" if dataset.test else ""
+        tested = f", {len(world.truths['test'].samples):,} for testing" if dataset.test else ""
         lines.append(
-            f"{dataset.name}: {int(dataset.is_labelled.sum()):,} labelled {kind} of {num_seen} classes, "
-            f"{num_unlabelled(config, dataset):,} unlabelled{tested}"
+            f"{dataset.name}: {len(world.training.labelled):,} labelled {kind} of {num_seen} classes, "
+            f"{len(world.training.unlabelled):,} unlabelled{tested}"
         )
         total = config.problem.num_classes
         source = "as you say" if classes_given else "named in the test part or the manifest"
@@ -245,8 +229,7 @@ def describe(config: Config, dataset: Dataset, seconds: float | None, classes_gi
     length = (
         f"{training.steps:,} steps of {training.batch_labelled} labelled + 2 x {training.batch_unlabelled} unlabelled"
     )
-    reading = ", and the time to read the images" if dataset.has_files else ""
-    lines.append(f"{length}: {f'about {minutes_text(seconds)} (--minutes){reading}' if seconds else 'as you say'}")
+    lines.append(f"{length}: {f'about {minutes_text(seconds)} (--minutes)' if seconds else 'as you say'}")
     return lines
 
 

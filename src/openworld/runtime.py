@@ -1,4 +1,4 @@
-"""Where and with what a command runs: nothing in here may change a run's numbers."""
+"""Where and with what a command runs: nothing in here may change a run's numbers beyond rounding."""
 
 import os
 from dataclasses import dataclass
@@ -24,19 +24,34 @@ class Runtime:
     """Processes that decode images; with 0 this process does it."""
     memory: int = 2**62
     """Bytes of images that may stay on the device; a larger set is read anew for each batch."""
+    compile: bool = False
+    """Whether the work of a step is compiled: on a GPU it saves more than it costs."""
+    deterministic: bool = False
+    """Whether two runs give the same weights to the last bit, on a GPU too."""
     quiet: bool = False
 
 
 def make_runtime(
-    device: str = "auto", data_dir: Path | None = None, workers: int | None = None, quiet: bool = False
+    device: str = "auto",
+    data_dir: Path | None = None,
+    workers: int | None = None,
+    compile: str = "auto",
+    deterministic: bool = False,
+    quiet: bool = False,
 ) -> Runtime:
     """The runtime of this machine, as far as it is not asked for otherwise."""
     picked = pick_device(device)
+    if compile not in ("auto", "on", "off"):
+        raise UserError(f"--compile {compile}: there are auto, on and off")
+    if deterministic and compile == "on":
+        raise UserError("--deterministic and --compile on: what is compiled is tuned by the clock; give one of them")
     return Runtime(
         device=picked,
         data_dir=data_dir or default_data_dir(),
         workers=count_cores() if workers is None else workers,
         memory=int(free_memory(picked) * MEMORY_SHARE),
+        compile=compile == "on" or (compile == "auto" and picked.type == "cuda" and not deterministic),
+        deterministic=deterministic,
         quiet=quiet,
     )
 

@@ -5,7 +5,10 @@ Shapes: B samples, K classes (seen first, then novel).
 
 from torch import Tensor
 
+from openworld.engine import compilable
 
+
+@compilable
 def sinkhorn(logits_BK: Tensor, prior_K: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
     """Assign samples to classes so that class k gets a share prior[k] of them.
 

@@ -5,80 +5,31 @@ from typing import Any
 
 import torch
 
-from openworld import checkpoint
 from openworld.config import Config
 from openworld.data.batches import Batches
-from openworld.data.dataset import Dataset
-from openworld.data.problem import OpenWorld, TrainingSet, pose
+from openworld.data.problem import OpenWorld, pose
 from openworld.errors import UserError
 from openworld.evaluate import evaluate_part, progress_scores, write_predictions
-from openworld.methods import METHODS
-from openworld.nets import Network, build_network
-from openworld.optim import Average, Optimiser, learning_rate
+from openworld.learner import Learner
+from openworld.nets import Network, frozen
+from openworld.optim import learning_rate
 from openworld.progress import ProgressDisplay
 from openworld.record import Meter, RunFolder, describe
-from openworld.rng import generator
 from openworld.runtime import Runtime
 from openworld.signals import Interrupted, StopSignals
 
 STEPS_BETWEEN_CHECKS = 50
 """On a GPU, asking whether all is finite waits for the device, so it is asked now and then."""
-RECALIBRATION_BATCHES = 8
 
 
-class Learner:
-    """All that changes while training: the network, its average, the optimiser, the method's state, the means."""
-
-    def __init__(self, config: Config, data: TrainingSet):
-        torch.backends.cudnn.benchmark = True  # batches have one shape: it pays to find the best way for it
-        source = generator(config.seed, "weights")
-        network = build_network(config.training.network, data.num_classes, data.mean, data.std, source)
-        self.network = network.to(data.device)
-        self.average = Average(self.network, config.training)
-        self.optimiser = Optimiser(self.network, config.training)
-        self.method = METHODS[config.method](config, data)
-        self.meter = Meter()
-        self.step = 0
-
-    def learn(self, batches: Batches) -> None:
-        """One step."""
-        result = self.method.loss(self.network, batches.at(self.step))
-        gradient_norm = self.optimiser.update(result.loss, self.step)
-        self.average.update(self.network, self.step)
-        self.meter.add({"loss": result.loss, "gradient_norm": gradient_norm, **result.logs})
-        self.step += 1
-
-    def settle_average(self, batches: Batches) -> None:
-        """Make the averaged model fit for use: its BatchNorm statistics are those of the latest batches."""
-        recent = range(max(self.step - RECALIBRATION_BATCHES, 0), self.step)
-        self.average.recalibrate(batches.at(step).views for step in recent)
-
-    def save(self, run: RunFolder) -> None:
-        parts = {
-            "model": self.network.state_dict(),
-            "average": self.average.network.state_dict(),
-            "optimizer": self.optimiser.state(),
-            "method": self.method.state_dict(),
-        }
-        checkpoint.save(run.checkpoints, self.step, parts, {"meter": self.meter.state()})
-
-    def restore(self, saved: checkpoint.Checkpoint) -> None:
-        saved.load_into(self.network, "model")
-        saved.load_into(self.average.network, "average")
-        saved.load_into(self.method, "method")
-        self.optimiser.load(saved.tensors("optimizer"))
-        self.meter.load(saved.state["meter"], next(self.network.parameters()).device)
-        self.step = saved.step
-
-
-def train(config: Config, run: RunFolder, runtime: Runtime, dataset: Dataset | None = None) -> dict[str, Any]:
+def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | None = None) -> dict[str, Any]:
     """Train until the configuration's last step, from the newest sound checkpoint if there is one.
 
-    `dataset` is what `config.data` names, where it is at hand already.
+    `world` is the problem that the configuration poses, where it is at hand already.
     """
-    world = pose(config, runtime, run.split(), dataset)
+    world = world or pose(config, runtime, run.split())
     training, device = config.training, runtime.device
-    learner = Learner(config, world.training)
+    learner = Learner(config, world.training, runtime)
     batches = Batches(world.training, training, config.seed, learner.method.num_views)
     display = ProgressDisplay(training.steps, batches.rows, runtime.quiet)
     warn_of_weak_spots(world, display)
@@ -93,17 +44,20 @@ def train(config: Config, run: RunFolder, runtime: Runtime, dataset: Dataset | N
             if at_end_of_epoch or stop_signal:
                 learner.settle_average(batches)
             if at_end_of_epoch:
-                learner.method.end_epoch(learner.average.network, batches, learner.step)
-                line = record_epoch(learner, world, config, run, clock)
+                average = learner.answering_average()
+                learner.method.end_epoch(average, batches, learner.step)
+                line = record_epoch(learner, average, world, config, run, clock)
                 display.show(learner.step, line["loss"], line["average"])
+                learner.keep_compiled()
             elif display.due:
                 display.show(learner.step, learner.meter.means()["loss"])
             if at_end_of_epoch or stop_signal:
                 learner.save(run)
             if stop_signal:
                 raise Interrupted(stop_signal, f"stopped at step {learner.step}")
-        class_sizes = write_predictions(run, learner.average.network, world, batches, config)
-        return summarise(learner, world, class_sizes, config, run, clock)
+        average = learner.answering_average()
+        class_sizes = write_predictions(run, average, world, batches, config)
+        return summarise(learner, average, world, class_sizes, config, run, clock)
 
 
 class Clock:
@@ -145,7 +99,9 @@ def refuse_failure(learner: Learner, run: RunFolder, display: ProgressDisplay) -
         )
 
 
-def record_epoch(learner: Learner, world: OpenWorld, config: Config, run: RunFolder, clock: Clock) -> dict[str, Any]:
+def record_epoch(
+    learner: Learner, average: Network, world: OpenWorld, config: Config, run: RunFolder, clock: Clock
+) -> dict[str, Any]:
     """A line of metrics: means over the epoch, and accuracies of student and averaged model side by side."""
     part = world.judged_part
 
@@ -157,8 +113,8 @@ def record_epoch(learner: Learner, world: OpenWorld, config: Config, run: RunFol
         "seconds": clock.seconds(),
         "lr": learning_rate(learner.step - 1, config.training),
         **learner.meter.means(),
-        "average": scores_of(learner.average.network),
-        "student": scores_of(learner.network),
+        "average": scores_of(average),
+        "student": scores_of(frozen(learner.network)),
     }
     run.add_metrics(line)
     learner.meter = Meter()
@@ -166,11 +122,17 @@ def record_epoch(learner: Learner, world: OpenWorld, config: Config, run: RunFol
 
 
 def summarise(
-    learner: Learner, world: OpenWorld, class_sizes: dict[str, int], config: Config, run: RunFolder, clock: Clock
+    learner: Learner,
+    average: Network,
+    world: OpenWorld,
+    class_sizes: dict[str, int],
+    config: Config,
+    run: RunFolder,
+    clock: Clock,
 ) -> dict[str, Any]:
     """The result of the run's last step, under the strict protocol; the other protocols beside it."""
     problem = config.problem
-    scores = evaluate_part(learner.average.network, world, world.judged_part)
+    scores = evaluate_part(average, world, world.judged_part)
     summary = {
         **scores["protocols"].get("trssl", {"seen": None, "novel": None, "all": None}),
         "part": scores["part"],

@@ -6,21 +6,20 @@ Shapes: V views, B samples, K classes.
 from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 @torch.no_grad()
 def measure_uncertainty(
-    network: nn.Module,
-    chunks: Iterable[Tensor],
-    random_view: Callable[..., Tensor],
-    num_views: int,
-    temperature: float = 1.0,
+    random_answer: Callable[..., Tensor], chunks: Iterable[Tensor], num_views: int, temperature: float = 1.0
 ) -> Tensor:
-    """The uncertainty of every sample of a set; `random_view(samples, *counters)` makes one view of each."""
+    """The uncertainty of every sample of a set.
+
+    `random_answer(samples, *counters)` gives the logits of a network for one random view of each sample.
+    """
     parts = []
     for number, samples_B in enumerate(chunks):
-        logits = [network(random_view(samples_B, number, view)) for view in range(num_views)]
+        logits = [random_answer(samples_B, number, view) for view in range(num_views)]
         parts.append(view_uncertainty(torch.stack(logits) / temperature))
     return torch.cat(parts)
 

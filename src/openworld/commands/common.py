@@ -55,11 +55,20 @@ def add_device_flag(parser: Parser) -> None:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
 
 
+def add_compile_flag(parser: Parser) -> None:
+    parser.add_argument(
+        "--compile",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="compile the training step: faster, after up to a minute [auto: on a GPU]",
+    )
+
+
 def runtime_of(parsed: argparse.Namespace) -> "Runtime":
     from openworld.runtime import make_runtime
 
-    device, quiet = getattr(parsed, "device", "cpu"), getattr(parsed, "quiet", False)
-    return make_runtime(device, parsed.data_dir, parsed.workers, quiet)
+    flags = ("device", "data_dir", "workers", "compile", "deterministic", "quiet")
+    return make_runtime(**{"device": "cpu", **{flag: getattr(parsed, flag) for flag in flags if hasattr(parsed, flag)}})
 
 
 def whole_number(text: str) -> int:

@@ -86,22 +86,22 @@ def run_show(parsed: argparse.Namespace) -> int:
     from openworld.data.contact_sheet import contact_sheet, rows_by_class, rows_of_views
     from openworld.data.peek import first_of_each_class, peek
     from openworld.data.problem import refuse_misfit
-    from openworld.plan import plan_run
+    from openworld.plan import settle
 
-    asked = {"data": parsed.data, "steps": 1, **({"augment": parsed.augment} if parsed.augment else {})}
+    asked = {"data": parsed.data, **({"augment": parsed.augment} if parsed.augment else {})}
     runtime = runtime_of(parsed)
-    plan = plan_run(asked, runtime)
-    dataset, size = plan.dataset, plan.config.training.image_size
+    config, dataset = settle(asked, runtime)
+    size = config.training.image_size
     if dataset.has_features:
         raise UserError(f"{dataset.name} holds features: there is nothing to look at")
-    refuse_misfit(plan.config, dataset)
+    refuse_misfit(config, dataset)
     num_classes = len(dataset.class_names)
     positions = first_of_each_class(dataset.train, num_classes, 1 if parsed.augmented else SHOWN_OF_A_CLASS)
     if parsed.augmented:
         positions = positions[:MOST_SAMPLES]
         images = peek(dataset.train, positions, size)
         headings = [str(dataset.train.name_of(position)) for position in positions]
-        rows = rows_of_views(headings, images, views_of(images, plan.config.training.augment))
+        rows = rows_of_views(headings, images, views_of(images, config.training.augment))
     else:
         images = peek(dataset.train, positions, size)
         labels = torch.from_numpy(dataset.train.labels[positions])

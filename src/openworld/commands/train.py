@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from openworld.commands.common import (
     add_command,
+    add_compile_flag,
     add_data_flags,
     add_device_flag,
     fail,
@@ -40,6 +41,10 @@ def add(commands) -> None:
         help="about how long to train: sets --steps by a measurement [own data: 5]",
     )
     add_device_flag(parser)
+    add_compile_flag(parser)
+    parser.add_argument(
+        "--deterministic", action="store_true", help="the same weights to the last bit, on a GPU too; slower there"
+    )
     add_data_flags(parser)
     groups: dict[tuple[str, ...], Any] = {(): parser}
     for option in options():
@@ -90,7 +95,7 @@ def run(parsed: argparse.Namespace) -> int:
     from openworld.signals import Interrupted
     from openworld.train import train
 
-    runtime, dataset = runtime_of(parsed), None
+    runtime, world = runtime_of(parsed), None
     if parsed.resume and RunFolder(parsed.out).exists:
         folder = RunFolder(parsed.out)
         config = unchanged(folder, asked)
@@ -99,13 +104,13 @@ def run(parsed: argparse.Namespace) -> int:
     else:
         folder = RunFolder.new(parsed.out) if parsed.out else None
         plan = plan_run(asked, runtime, parsed.minutes)
-        config, dataset = plan.config, plan.dataset
+        config, world = plan.config, plan.world
         folder = folder or RunFolder.new(new_folder(config))
         if not parsed.quiet:
             print("".join(f"{line}\n" for line in plan.lines), end="", file=sys.stderr, flush=True)
     go_on = f"continue with: openworld train --resume --out {shlex.quote(str(folder.path))}"
     try:
-        summary = folder.summary() or train(config, folder, runtime, dataset)
+        summary = folder.summary() or train(config, folder, runtime, world)
     except Interrupted as stopped:
         fail(f"{stopped}; {go_on}", stopped.exit_code)
     except OSError as error:  # a full or read-only disk, above all

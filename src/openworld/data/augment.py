@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from openworld.data import image_ops as ops
-from openworld.data.replay import Replayed
+from openworld.engine import compilable
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = 0.4, 0.4, 0.2, 0.1
 """How far colour jitter goes, on each side of no change."""
@@ -29,26 +29,38 @@ small, and one in ten that is missing keeps a network from leaning on any of the
 class Family:
     """The views of one kind of data."""
 
-    random: Callable[[Tensor, Generator], Tensor]
-    """(uint8 images (B, C, H, W) or float features (B, D), source) -> one random view of each; images in [0, 1]."""
+    draw: Callable[[Tensor, Generator], Tensor]
+    """(samples, source) -> the numbers that decide their views."""
+    view: Callable[[Tensor, Tensor], Tensor]
+    """(uint8 images (B, C, H, W) or float features (B, D), numbers) -> one view of each; images in [0, 1]."""
     plain: Callable[[Tensor], Tensor]
     """The view by which samples are judged, of the same shape: no randomness."""
+
+    def random(self, samples: Tensor, source: Generator) -> Tensor:
+        return self.view(samples, self.draw(samples, source))
 
 
 def family(name: str, mean: Tensor, std: Tensor) -> Family:
     """The family by its name; mean and std, of each channel or feature, are those of the training set."""
     if name == "features":
-        return Family(random=partial(features_view, mean=mean, std=std), plain=Tensor.float)
+        return Family(draw_for_features, partial(features_view, mean=mean, std=std), plain=Tensor.float)
     return IMAGE_FAMILIES[name]
 
 
-def features_view(features: Tensor, source: Generator, mean: Tensor, std: Tensor) -> Tensor:
-    """Gaussian noise on every entry; some entries are lost, and the mean stands in for them."""
+def draw_for_features(features: Tensor, source: Generator) -> Tensor:
+    """(2, B, D): a normal number for each entry, and one in [0, 1)."""
     shape, device = features.shape, features.device
-    noisy = features.float() + NOISE * std * torch.randn(shape, generator=source, device=device)
-    return torch.where(torch.rand(shape, generator=source, device=device) < DROPPED, mean, noisy)
+    normal = torch.randn(shape, generator=source, device=device)
+    return torch.stack([normal, torch.rand(shape, generator=source, device=device)])
 
 
+def features_view(features: Tensor, numbers: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Gaussian noise on every entry; some entries are lost, and the mean stands in for them."""
+    normal, share = numbers
+    return torch.where(share < DROPPED, mean, features.float() + NOISE * std * normal)
+
+
+@compilable
 def digits_view(images: Tensor, numbers: Tensor) -> Tensor:
     """What differs between two hands that write the same digit: turn, shear, scale, shift, and pressure."""
     draw = Draws(numbers)
@@ -66,6 +78,7 @@ def digits_view(images: Tensor, numbers: Tensor) -> Tensor:
     return pixels.clamp(0, 1) ** pressure[:, None, None, None]
 
 
+@compilable
 def cifar_view(images: Tensor, numbers: Tensor) -> Tensor:
     draw = Draws(numbers)
     pixels = padded_or_resized_crop(images, draw, smallest_area=0.5)
@@ -74,11 +87,13 @@ def cifar_view(images: Tensor, numbers: Tensor) -> Tensor:
     return apply_to(draw.chance(0.1), ops.equalize, pixels)
 
 
+@compilable
 def tiny_view(images: Tensor, numbers: Tensor) -> Tensor:
     draw = Draws(numbers)
     return jitter_gray_blur(padded_or_resized_crop(images, draw, smallest_area=0.5), draw)
 
 
+@compilable
 def photos_view(images: Tensor, numbers: Tensor, smallest_area: float) -> Tensor:
     draw, stored = Draws(numbers), images.shape[2]
     sides = resized_sides(draw, stored, smallest_area)
@@ -100,23 +115,16 @@ def shown(stored: int) -> int:
     return stored * 7 // 8
 
 
-def image_family(view: Callable[[Tensor, Tensor], Tensor], plain: Callable[[Tensor], Tensor]) -> Family:
-    """From a view that is a function of the images and of the numbers drawn for them."""
-    replayed = Replayed(view)
-
-    def random(images: Tensor, source: Generator) -> Tensor:
-        numbers = torch.rand((Draws.MOST, len(images)), generator=source, device=images.device)
-        return replayed(images, numbers)
-
-    return Family(random, plain)
+def draw_for_images(images: Tensor, source: Generator) -> Tensor:
+    return torch.rand((Draws.MOST, len(images)), generator=source, device=images.device)
 
 
 IMAGE_FAMILIES = {
-    "digits": image_family(digits_view, as_floats),
-    "cifar": image_family(cifar_view, as_floats),
-    "tiny": image_family(tiny_view, as_floats),
-    "photos": image_family(partial(photos_view, smallest_area=0.5), centre_crop),
-    "imagenet": image_family(partial(photos_view, smallest_area=0.2), centre_crop),
+    "digits": Family(draw_for_images, digits_view, as_floats),
+    "cifar": Family(draw_for_images, cifar_view, as_floats),
+    "tiny": Family(draw_for_images, tiny_view, as_floats),
+    "photos": Family(draw_for_images, partial(photos_view, smallest_area=0.5), centre_crop),
+    "imagenet": Family(draw_for_images, partial(photos_view, smallest_area=0.2), centre_crop),
 }
 FAMILIES = (*IMAGE_FAMILIES, "features")
 

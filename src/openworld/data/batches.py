@@ -2,21 +2,40 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from openworld.config import Training
 from openworld.data.problem import TrainingSet
+from openworld.engine import Recorder, stage
 from openworld.errors import UserError
 from openworld.rng import generator
 
 
+class Drawn(NamedTuple):
+    """What is drawn for one step, on the device. L labelled rows; U unlabelled samples, seen in V views."""
+
+    samples: Tensor
+    """(L + V * U, ...) as they are stored: the labelled ones, the unlabelled ones, the unlabelled ones again, ..."""
+    numbers: Tensor
+    """That decide the view of each."""
+    labels: Tensor
+    """(L,) class numbers."""
+    index: Tensor
+    """(U,) positions in the unlabelled set."""
+
+    def shown(self, view: Callable[[Tensor, Tensor], Tensor]) -> "Batch":
+        images, num_labelled = view(self.samples, self.numbers), len(self.labels)
+        return Batch(images[:num_labelled], self.labels, images[num_labelled:], self.index)
+
+
 @dataclass(frozen=True)
 class Batch:
-    """What a method gets at one step. L labelled rows; U unlabelled samples, seen in V views."""
+    """What a method gets at one step."""
 
-    step: int
     labelled: Tensor
     """(L, C, H, W) floats in [0, 1], augmented; (L, D) for features."""
     labels: Tensor
@@ -38,35 +57,50 @@ class Batches:
         check_batch_sizes(data, training)
         self.data, self.training, self.seed, self.num_views = data, training, seed, num_views
         self._orders: dict[tuple[str, int], Tensor] = {}
+        self._recorders: WeakKeyDictionary[nn.Module, Recorder] = WeakKeyDictionary()
 
     @property
     def rows(self) -> int:
         """Images in a batch."""
         return self.training.batch_labelled + self.num_views * self.training.batch_unlabelled
 
-    def at(self, step: int) -> Batch:
+    def draw(self, step: int) -> Drawn:
         data = self.data
         labelled, index = self._positions_at(step)
         unlabelled = data.unlabelled.take(index)
-        images = torch.cat([data.labelled.take(labelled), *[unlabelled] * self.num_views])
+        samples = torch.cat([data.labelled.take(labelled), *[unlabelled] * self.num_views])
         self._read_ahead(step)
-        images = self.views("augment", step)(images)
-        return Batch(
-            step=step,
-            labelled=images[: len(labelled)],
-            labels=data.labels[labelled.to(data.device)],
-            views=images[len(labelled) :],
-            index=index.to(data.device),
+        return Drawn(
+            samples=samples,
+            numbers=data.family.draw(samples, self._source("augment", step)),
+            labels=data.labels[stage(labelled, data.device)],
+            index=stage(index, data.device),
         )
 
-    def views(self, purpose: str, step: int) -> Callable[..., Tensor]:
-        """A function that makes one random view of each image it is given; counters give further draws."""
+    def at(self, step: int) -> Batch:
+        return self.draw(step).shown(self.data.family.view)
 
-        def random_view(images: Tensor, *counters: int) -> Tensor:
-            source = generator(self.seed, purpose, step, *counters, device=images.device)
-            return self.data.family.random(images, source)
+    def answers(self, network: nn.Module, purpose: str, step: int) -> Callable[..., Tensor]:
+        """A function from samples to the network's logits for a random view of each; counters give further draws.
 
-        return random_view
+        It always works on as many rows as a training batch has, for which everything is set up already.
+        """
+        family, recorder = self.data.family, self._recorders.setdefault(network, Recorder())
+
+        def answer(samples: Tensor, numbers: Tensor) -> Tensor:
+            return network(family.view(samples, numbers))
+
+        def random_answer(samples: Tensor, *counters: int) -> Tensor:
+            count, missing = len(samples), self.rows - len(samples)
+            if missing:
+                samples = torch.cat([samples, samples[:1].expand(missing, *samples.shape[1:])])
+            numbers = family.draw(samples, self._source(purpose, step, *counters))
+            return recorder(answer, samples, numbers)[:count].clone()
+
+        return random_answer
+
+    def _source(self, purpose: str, *counters: int) -> torch.Generator:
+        return generator(self.seed, purpose, *counters, device=self.data.device)
 
     def _read_ahead(self, step: int) -> None:
         if self.data.unlabelled.is_streamed:

@@ -16,6 +16,7 @@ from torch import Tensor
 from openworld.data import reading
 from openworld.data.pool import CONTEXT, Deferred, Pool, result_of
 from openworld.data.reading import Item
+from openworld.engine import Ferry, stage
 
 CHUNK_SAMPLES, CHUNK_PIXELS = 2048, 2**21
 """Whole sets pass through a network in chunks of at most so many samples and pixels."""
@@ -39,8 +40,8 @@ class Samples(Protocol):
     def prefetch(self, index: Tensor) -> None:
         """These will be taken soon."""
 
-    def chunks(self) -> Iterator[Tensor]:
-        """All samples in their order."""
+    def chunks(self, size: int | None = None) -> Iterator[Tensor]:
+        """All samples in their order, so many at a time."""
 
 
 class Kept:
@@ -55,14 +56,14 @@ class Kept:
         return len(self.data)
 
     def take(self, index: Tensor) -> Tensor:
-        return self.data[index.to(self.data.device)].to(self.device)
+        return stage(self.data[stage(index, self.data.device)], self.device)
 
     def prefetch(self, index: Tensor) -> None:
         pass
 
-    def chunks(self) -> Iterator[Tensor]:
-        for chunk in self.data.split(chunk_size(self.shape)):
-            yield chunk.to(self.device)
+    def chunks(self, size: int | None = None) -> Iterator[Tensor]:
+        for chunk in self.data.split(size or chunk_size(self.shape)):
+            yield stage(chunk, self.device)
 
 
 def chunk_size(shape: Sequence[int]) -> int:
@@ -153,21 +154,21 @@ class Streamed:
     is_streamed = True
 
     def __init__(self, items: Sequence[Item], feeder: Feeder, device: torch.device):
-        self.items, self.feeder, self.device = items, feeder, device
+        self.items, self.feeder, self.device, self.ferry = items, feeder, device, Ferry()
         self.shape = (3, feeder.size, feeder.size)
 
     def __len__(self) -> int:
         return len(self.items)
 
     def take(self, index: Tensor) -> Tensor:
-        return self.feeder.read(self._chosen(index)).to(self.device)
+        return self.ferry(self.feeder.read(self._chosen(index)), self.device)
 
     def prefetch(self, index: Tensor) -> None:
         self.feeder.prefetch(self._chosen(index))
 
-    def chunks(self) -> Iterator[Tensor]:
-        for rows in self._rows_ahead():
-            yield self.feeder.read(self.items[rows]).to(self.device)
+    def chunks(self, size: int | None = None) -> Iterator[Tensor]:
+        for rows in self._rows_ahead(size):
+            yield self.ferry(self.feeder.read(self.items[rows]), self.device)
 
     def keep(self) -> Kept:
         """All of them, on the device."""
@@ -176,12 +177,12 @@ class Streamed:
             if data.device.type == "cpu":
                 self.feeder.read(self.items[rows], data[rows].numpy())
             else:
-                data[rows] = self.feeder.read(self.items[rows]).to(self.device)
+                data[rows] = self.ferry(self.feeder.read(self.items[rows]), self.device)
         return Kept(data, self.device)
 
-    def _rows_ahead(self) -> Iterator[slice]:
+    def _rows_ahead(self, size: int | None = None) -> Iterator[slice]:
         """Rows of chunk after chunk; before one is used, the next ones are asked for."""
-        step, told = chunk_size(self.shape), 0
+        step, told = size or chunk_size(self.shape), 0
         ahead = max(step, PIECE * len(self.feeder.ring) // 2)
         for start in range(0, len(self.items), step):
             self.feeder.prefetch(self.items[told : start + step + ahead])

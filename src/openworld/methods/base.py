@@ -22,7 +22,9 @@ class StepResult:
 class Method(nn.Module, ABC):
     """A method reads like its paper's algorithm box, and writes no device code.
 
-    Its state, whatever must survive a checkpoint, is its registered buffers.
+    Its state, whatever must survive a checkpoint, is its registered buffers, which are changed in place. On a GPU its
+    loss is recorded once for all steps: what differs from step to step has to come in by the batch,
+    by `draw` or by a buffer, and nothing may depend on a value that the host would have to wait for.
     """
 
     num_views: int
@@ -31,8 +33,12 @@ class Method(nn.Module, ABC):
     def __init__(self, config: Config, data: TrainingSet):
         super().__init__()
 
+    def draw(self, rows: int, step: int) -> tuple[Tensor, ...]:
+        """What it draws for a step with so many rows, on the CPU; given to the loss. By default nothing."""
+        return ()
+
     @abstractmethod
-    def loss(self, network: Network, batch: Batch) -> StepResult:
+    def loss(self, network: Network, batch: Batch, *draws: Tensor) -> StepResult:
         """The loss of one step."""
 
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:

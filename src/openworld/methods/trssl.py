@@ -36,38 +36,40 @@ class Trssl(Method):
         initial = torch.full((len(data.unlabelled),), self.options.temperature, device=data.device)
         self.register_buffer("temperature_U", initial)  # line 2 of Algorithm 1
 
-    def loss(self, network: Network, batch: Batch) -> StepResult:
+    def draw(self, rows: int, step: int) -> tuple[Tensor, Tensor]:
+        """Mixup's weight and partners."""
+        return draw_weight(self.options.mixup_alpha, self.seed, step), draw_partners(rows, self.seed, step)
+
+    def loss(self, network: Network, batch: Batch, weight: Tensor, partners: Tensor) -> StepResult:
         """Lines 4 to 10 of Algorithm 1."""
-        options = self.options
         with torch.no_grad():
-            logits_a, logits_b = network(batch.views).chunk(2)
-            if options.cross_labels:  # each view is labelled by the other
-                logits_a, logits_b = logits_b, logits_a
-            (soft_a, error_a), (soft_b, error_b) = self.assign(logits_a), self.assign(logits_b)
-            pseudo_labels = torch.cat([soft_a, soft_b])
-            hard = torch.zeros_like(pseudo_labels[:, 0], dtype=torch.bool)
-            if options.mixed_labels:
-                pseudo_labels, hard = harden_novel(pseudo_labels, self.num_seen, options.threshold)
-
-        labels = F.one_hot(batch.labels, len(self.prior)).float()
-        fixed = torch.full(batch.labels.shape, options.temperature, device=labels.device)
-        measured = self.temperature_U[batch.index]
-
-        images = torch.cat([batch.labelled, batch.views])
-        targets = torch.cat([labels, pseudo_labels])
-        temperature = torch.cat([fixed, measured, measured])
-        if options.mixup:
-            weight = draw_weight(options.mixup_alpha, self.seed, batch.step)
-            partners = draw_partners(len(images), self.seed, batch.step, images.device)
+            pseudo_labels, logs = self.pseudo_labels(network(batch.views))
+        images, targets, temperature = self.rows(batch, pseudo_labels)
+        if self.options.mixup:
             images, targets, temperature = mixup(images, targets, temperature, weight=weight, partners=partners)
-
         loss = soft_cross_entropy(network(images) / temperature[:, None], targets)
-        logs = {
-            "hard_share": hard.float().mean(),
-            "temperature": measured.mean(),
-            "marginal_error": (error_a + error_b) / 2,
-        }
-        return StepResult(loss, logs)
+        return StepResult(loss, {**logs, "temperature": self.temperature_U[batch.index].mean()})
+
+    def pseudo_labels(self, logits: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """(2 * U, K) targets for both views of the unlabelled samples, from the logits of both."""
+        options = self.options
+        logits_a, logits_b = logits.chunk(2)
+        if options.cross_labels:  # each view is labelled by the other
+            logits_a, logits_b = logits_b, logits_a
+        (soft_a, error_a), (soft_b, error_b) = self.assign(logits_a), self.assign(logits_b)
+        targets = torch.cat([soft_a, soft_b])
+        hard = torch.zeros_like(targets[:, 0], dtype=torch.bool)
+        if options.mixed_labels:
+            targets, hard = harden_novel(targets, self.num_seen, options.threshold)
+        return targets, {"hard_share": hard.float().mean(), "marginal_error": (error_a + error_b) / 2}
+
+    def rows(self, batch: Batch, pseudo_labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Images, targets and temperatures: of the labelled samples, then of both views of the unlabelled ones."""
+        labels = F.one_hot(batch.labels, len(self.prior)).float()
+        fixed = torch.full(batch.labels.shape, self.options.temperature, device=labels.device)
+        measured = self.temperature_U[batch.index]
+        images, targets = torch.cat([batch.labelled, batch.views]), torch.cat([labels, pseudo_labels])
+        return images, targets, torch.cat([fixed, measured, measured])
 
     def assign(self, logits_UK: Tensor) -> tuple[Tensor, Tensor]:
         """Pseudo-labels whose class shares follow the prior, and by how much they miss it."""
@@ -80,9 +82,9 @@ class Trssl(Method):
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
         """Line 12: the temperatures of the unlabelled samples follow their uncertainty."""
         if self.options.uncertainty and step >= self.first_uncertain_step:
-            views = batches.views("uncertainty", step)
-            chunks = batches.data.unlabelled.chunks()
-            uncertainty_U = measure_uncertainty(average, chunks, views, self.options.uncertainty_views)
+            chunks = batches.data.unlabelled.chunks(batches.rows)
+            answers = batches.answers(average, "uncertainty", step)
+            uncertainty_U = measure_uncertainty(answers, chunks, self.options.uncertainty_views)
             self.temperature_U.copy_(temperatures(uncertainty_U, self.options.temperature))
 
 

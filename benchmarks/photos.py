@@ -1,0 +1,112 @@
+"""Training on photos of 224 pixels: what a step costs, and what limits it.
+
+    python benchmarks/photos.py FOLDER [--device cuda]
+
+FOLDER holds JPEG photos; each is listed several times until there are enough. For ResNet-18 with the paper's batch and
+for ResNet-50 with a batch of 512: a step with all images on the device (as `openworld train` keeps every set that
+fits), a step with images decoded from their files by workers as they are wanted, and what workers make alone.
+Writes benchmarks/results/photos-{cpu|cuda}.json as it goes.
+"""
+
+import argparse
+import dataclasses
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from measure import RESULTS, commit
+
+from openworld.bench.timing import seconds_of
+from openworld.config import replace
+from openworld.data.batches import Batches
+from openworld.data.dataset import Dataset, Files, Part
+from openworld.data.problem import OpenWorld, pose
+from openworld.engine import CALLS_BEFORE_RECORDING, wait_for
+from openworld.learner import Learner
+from openworld.recipes import paper
+from openworld.record import environment
+from openworld.runtime import Runtime, make_runtime
+
+CASES = (("resnet18", "oxford-pets", {}), ("resnet50", "imagenet100", {}))
+"""Network, and the benchmark whose recipe it follows."""
+SMALL = {"network": "small-64", "batch_labelled": 16, "batch_unlabelled": 16}
+"""To try the script on a CPU."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--compile", nargs="+", default=["on", "off"], help="for each of the networks")
+    options = parser.parse_args()
+    cases = CASES if torch.cuda.is_available() else (("small-64", "oxford-pets", SMALL),)
+    content = {"command": f"python {shlex.join(sys.argv)}", "commit": commit(), "cases": {}}
+    for (network, benchmark, settings), compile in zip(cases, options.compile, strict=False):
+        runtime = make_runtime(options.device, compile="auto" if compile == "on" else "off", quiet=True)
+        config = replace(paper(benchmark), {"labelled": 10.0, **settings})
+        rows = config.training.batch_labelled + config.training.batch_unlabelled
+        dataset = photos(options.folder, 3 * rows)
+        case = content["cases"][network] = {"batch": rows, "workers": runtime.workers, "compiled": runtime.compile}
+        content["environment"] = environment(runtime.device)
+        for name, memory in (("resident", 2**62), ("streamed", 0)):
+            world = pose(config, dataclasses.replace(runtime, memory=memory), dataset=dataset)
+            if name == "streamed":
+                decode_every_time(world)
+                case["loader_images_per_s"] = loader_rate(config, world)
+            case[name] = measure(config, world, runtime)
+            options.results.mkdir(parents=True, exist_ok=True)
+            path = options.results / f"photos-{runtime.device.type}.json"
+            path.write_text(json.dumps(content, indent=1) + "\n")
+            print(network, name, json.dumps(case), flush=True)
+
+
+def photos(folder: Path, count: int) -> Dataset:
+    names = sorted(path.name for path in folder.glob("*.jpg"))
+    paths = tuple(names[number % len(names)] for number in range(count))
+    labels = np.arange(count) % 10
+    return Dataset("photos", tuple("abcdefghij"), Part(Files(folder, paths), labels), None)
+
+
+def decode_every_time(world: OpenWorld) -> None:
+    """As if there were no cache of decoded pixels."""
+    for samples in (world.training.labelled, world.training.unlabelled):
+        samples.items = [dataclasses.replace(item, row=None) for item in samples.items]
+
+
+def loader_rate(config, world: OpenWorld, steps: int = 5) -> float:
+    """Images a second, when nobody uses them."""
+    batches = Batches(world.training, config.training, config.seed, num_views=1)
+    batches.draw(0)
+    began = time.perf_counter()
+    for step in range(1, steps + 1):
+        batches.draw(step)
+    wait_for(world.training.device)
+    return steps * (config.training.batch_labelled + config.training.batch_unlabelled) / (time.perf_counter() - began)
+
+
+def measure(config, world: OpenWorld, runtime: Runtime) -> dict[str, float]:
+    learner = Learner(config, world.training, runtime)
+    batches = Batches(world.training, config.training, config.seed, learner.method.num_views)
+    began = time.perf_counter()
+    for _ in range(CALLS_BEFORE_RECORDING + 1):
+        learner.learn(batches)
+    wait_for(runtime.device)
+    set_up_s = time.perf_counter() - began
+    step_s = seconds_of(lambda: learner.learn(batches), runtime.device, times=8)
+    images = config.training.batch_labelled + config.training.batch_unlabelled
+    result = {"step_ms": 1000 * step_s, "images_per_s": images / step_s, "set_up_s": set_up_s}
+    if runtime.device.type == "cuda":
+        result["peak_memory_gib"] = torch.cuda.max_memory_reserved() / 2**30
+        del learner, batches
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    return result
+
+
+if __name__ == "__main__":
+    main()

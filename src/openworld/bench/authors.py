@@ -1,0 +1,181 @@
+"""The same work as the authors' code arranges it, as far as that decides its cost.
+
+Views made one by one with Pillow in the workers of data loaders; separate forwards for both views, and for the three
+thirds of the mixed batch; TF32 and NCHW; nothing compiled or recorded; the host waits for every loss; the uncertainty
+from ten views of every image, made in workers as well. The arithmetic is the same as ours.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+
+from openworld.bench.pillow_views import pillow_view
+from openworld.bench.setting import Setting
+from openworld.bench.timing import seconds_of
+from openworld.data.batches import Batch
+from openworld.data.pool import CONTEXT
+from openworld.losses import soft_cross_entropy
+from openworld.methods.trssl import Trssl
+from openworld.mix import mixup
+from openworld.nets import build_network
+from openworld.places import count_cores
+from openworld.rng import generator
+from openworld.runtime import Runtime
+from openworld.uncertainty import temperatures, view_uncertainty
+
+WORKERS = min(4, count_cores())
+"""Of each of their loaders, four where there are as many cores."""
+PASS_BATCH = 64
+AVERAGING = 0.999
+
+
+def measure_authors(setting: Setting, runtime: Runtime, tell: Callable[[str], None]) -> dict[str, Any]:
+    training, device = setting.config.training, runtime.device
+    split = setting.world.split
+    tell("the authors' arrangement ...")
+    with tf32():
+        theirs = Authors(setting, device)
+        labelled = loader(Views(setting.pixels[list(split.labelled)], 1), training.batch_labelled)
+        unlabelled = loader(Views(setting.pixels[list(split.unlabelled)], 2), training.batch_unlabelled)
+        with Feed(labelled) as labelled_batches, Feed(unlabelled) as unlabelled_batches:
+
+            def step() -> None:
+                theirs.step(next(labelled_batches), next(unlabelled_batches))
+
+            ahead = 2 * WORKERS  # what loaders have made before anybody asked would flatter them
+            step_s = seconds_of(step, device, max(setting.repeats // 2, 3) + ahead)
+        tell(f"a step: {1000 * step_s:.1f} ms; now a part of the ten-view pass ...")
+        views = setting.config.trssl.uncertainty_views
+        with Feed(loader(Views(setting.pixels, views), PASS_BATCH)) as batches:
+            uncertainty_s = seconds_of(lambda: theirs.uncertainty(next(batches)), device, 3 * WORKERS + ahead)
+        views_per_s = views * PASS_BATCH / uncertainty_s
+        uncertainty_s *= len(split.unlabelled) / PASS_BATCH
+        test = setting.world.truths["test"].samples
+        evaluation_s = seconds_of(lambda: [theirs.forward(chunk / 255) for chunk in test.chunks()], device)
+    return {
+        "step_ms": 1000 * step_s,
+        "uncertainty_s": uncertainty_s,
+        "evaluation_s": evaluation_s,
+        "epoch_s": training.epoch_steps * step_s + uncertainty_s + evaluation_s,
+        "workers": 2 * WORKERS,
+        "views_per_s_and_worker": views_per_s / WORKERS,
+        "scaled": f"the pass from {(3 * WORKERS + ahead) * PASS_BATCH * 3:,} images, the epoch from steps and passes",
+    }
+
+
+class Authors:
+    """Their training step and their uncertainty."""
+
+    def __init__(self, setting: Setting, device: torch.device):
+        data, training = setting.world.training, setting.config.training
+        source = generator(setting.config.seed, "weights")
+        network = build_network(training.network, data.num_classes, data.mean, data.std, source)
+        self.network = network.to(device, memory_format=torch.contiguous_format)
+        self.average = {name: value.clone() for name, value in self.network.state_dict().items()}
+        self.method, self.device = Trssl(setting.config, data), device
+        self.sgd = torch.optim.SGD(
+            self.network.parameters(), lr=0.01, momentum=training.momentum, weight_decay=training.weight_decay
+        )
+        self.num_steps = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Without the casts and the memory format of our own forward; their images come normalised."""
+        return self.network.head(self.network.body(images))
+
+    def step(self, labelled: tuple[list[Tensor], Tensor], unlabelled: tuple[list[Tensor], Tensor]) -> float:
+        (images,), numbers = labelled
+        views, index = unlabelled
+        views = [view.to(self.device) for view in views]
+        with torch.no_grad():
+            pseudo_labels, _ = self.method.pseudo_labels(torch.cat([self.forward(view) for view in views]))
+        labels = numbers.to(self.device) % self.method.num_seen
+        batch = Batch(images.to(self.device), labels, torch.cat(views), index.to(self.device))
+        rows = self.method.rows(batch, pseudo_labels)
+        weight, partners = (draw.to(self.device) for draw in self.method.draw(len(rows[0]), self.num_steps))
+        images, targets, temperature = mixup(*rows, weight=weight, partners=partners)
+        thirds = images.split([len(labels), len(index), len(index)])
+        logits = torch.cat([self.forward(third) for third in thirds])
+        loss = soft_cross_entropy(logits / temperature[:, None], targets)
+        self.sgd.zero_grad()
+        loss.backward()
+        self.sgd.step()
+        self.network.head.normalise()
+        for name, value in self.network.state_dict().items():
+            if value.is_floating_point():
+                self.average[name].mul_(AVERAGING).add_(value, alpha=1 - AVERAGING)
+        self.num_steps += 1
+        return loss.item()
+
+    @torch.no_grad()
+    def uncertainty(self, batch: tuple[list[Tensor], Tensor]) -> Tensor:
+        logits = [self.forward(view.to(self.device)) for view in batch[0]]
+        return temperatures(view_uncertainty(torch.stack(logits)), self.method.options.temperature).cpu()
+
+
+class Views(Dataset):
+    """Views of images, one image at a time."""
+
+    def __init__(self, pixels: np.ndarray, num_views: int):
+        self.pixels, self.num_views = pixels, num_views
+        self.mean, self.std = torch.full((3, 1, 1), 0.5), torch.full((3, 1, 1), 0.25)
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, position: int) -> tuple[list[Tensor], int]:
+        return [self.view(self.pixels[position]) for _ in range(self.num_views)], position
+
+    def view(self, pixels: np.ndarray) -> Tensor:
+        """With draws by torch, and normalised image by image, as the transforms of torchvision are."""
+        return torch.from_numpy(pillow_view(pixels, TorchRandom())).sub_(self.mean).div_(self.std)
+
+
+class TorchRandom:
+    """Python's random numbers, drawn by torch."""
+
+    def random(self) -> float:
+        return torch.rand(1).item()
+
+    def uniform(self, low: float, high: float) -> float:
+        return torch.empty(1).uniform_(low, high).item()
+
+    def randint(self, low: int, high: int) -> int:
+        return torch.randint(low, high + 1, (1,)).item()
+
+    def shuffle(self, items: list) -> None:
+        items[:] = [items[place] for place in torch.randperm(len(items)).tolist()]
+
+
+def loader(views: Views, batch_size: int) -> DataLoader:
+    endless = RandomSampler(views, replacement=True, num_samples=2**30)
+    return DataLoader(views, batch_size, sampler=endless, num_workers=WORKERS, multiprocessing_context=CONTEXT)
+
+
+class Feed:
+    """An iterator over a loader, whose workers end with it."""
+
+    def __init__(self, batches: DataLoader):
+        self.iterator: Iterator | None = iter(batches)
+
+    def __enter__(self) -> Iterator:
+        return self.iterator
+
+    def __exit__(self, *_: object) -> None:
+        self.iterator._shutdown_workers()
+        self.iterator = None
+
+
+@contextmanager
+def tf32() -> Iterator[None]:
+    """Matrix products in TF32, as their code runs by default on such a GPU."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,0 +1,108 @@
+"""All that changes while training, and one step of it."""
+
+import functools
+import sys
+
+import torch
+from torch import Tensor
+
+from openworld import checkpoint
+from openworld.config import Config
+from openworld.data.batches import Batches, Drawn
+from openworld.data.problem import TrainingSet
+from openworld.engine import CompileCache, Recorder, set_up, stage
+from openworld.methods import METHODS
+from openworld.nets import Network, build_network, frozen
+from openworld.optim import Average, Optimiser, learning_rate
+from openworld.record import Meter, RunFolder
+from openworld.rng import generator
+from openworld.runtime import Runtime
+
+RECALIBRATION_BATCHES = 8
+
+
+class Learner:
+    """All that changes while training: the network, its average, the optimiser, the method's state, the means."""
+
+    def __init__(self, config: Config, data: TrainingSet, runtime: Runtime):
+        set_up(runtime.device, runtime.compile, runtime.deterministic)
+        training = self.training = config.training
+        self.view = data.family.view
+        source = generator(config.seed, "weights")
+        network = build_network(training.network, data.num_classes, data.mean, data.std, source)
+        self.network = network.to(data.device)
+        self.average = Average(self.network, training)
+        self.optimiser = Optimiser(self.network, training)
+        self.method = METHODS[config.method](config, data)
+        self.compile_cache = None
+        if runtime.compile:
+            kind = config.method, training.network, training.augment, data.unlabelled.shape, data.num_classes
+            self.compile_cache = CompileCache(data.device, *kind, training.batch_labelled, training.batch_unlabelled)
+            tell_of_compiling(self.compile_cache.load(), runtime)
+        self.recorder = Recorder()
+        self.answering: Network | None = None
+        self.meter = Meter()
+        self.step = 0
+
+    def learn(self, batches: Batches) -> None:
+        """One step. Everything that differs from other steps is drawn here; the rest is the same work every time."""
+        pace = self.step, learning_rate(self.step, self.training), self.average.share(self.step)
+        draws = torch.tensor(pace, dtype=torch.float64), *self.method.draw(batches.rows, self.step)
+        inputs = *batches.draw(self.step), *(stage(drawn, batches.data.device) for drawn in draws)
+        self.meter.add(self.recorder(self.advance, *inputs))
+        self.step += 1
+
+    def advance(self, *inputs: Tensor) -> dict[str, Tensor]:
+        """From what was drawn to new weights, without the host; scalars worth a line in the record."""
+        drawn, pace, draws = Drawn(*inputs[:4]), inputs[4], inputs[5:]
+        with torch.no_grad():
+            batch = drawn.shown(self.view)
+        result = self.method.loss(self.network, batch, *draws)
+        step, rate, share = pace.unbind()
+        gradient_norm = self.optimiser.update(result.loss, rate, step)
+        self.average.update(self.network, share)
+        return {"loss": result.loss.detach(), "gradient_norm": gradient_norm, **result.logs}
+
+    def keep_compiled(self) -> None:
+        """For the next process."""
+        if self.compile_cache:
+            self.compile_cache.save()
+
+    def settle_average(self, batches: Batches) -> None:
+        """Make the averaged model fit for use: its BatchNorm statistics are those of the latest batches."""
+        recent = range(max(self.step - RECALIBRATION_BATCHES, 0), self.step)
+        self.average.recalibrate(batches.at(step).views for step in recent)
+
+    def answering_average(self) -> Network:
+        """The averaged model as it answers now; always the same object, for the sake of what was recorded with it."""
+        answering = frozen(self.average.network)
+        if self.answering is None:
+            self.answering = answering
+        else:
+            self.answering.load_state_dict(answering.state_dict())
+        return self.answering
+
+    def save(self, run: RunFolder) -> None:
+        parts = {
+            "model": self.network.state_dict(),
+            "average": self.average.network.state_dict(),
+            "optimizer": self.optimiser.state(),
+            "method": self.method.state_dict(),
+        }
+        checkpoint.save(run.checkpoints, self.step, parts, {"meter": self.meter.state()})
+
+    def restore(self, saved: checkpoint.Checkpoint) -> None:
+        saved.load_into(self.network, "model")
+        saved.load_into(self.average.network, "average")
+        saved.load_into(self.method, "method")
+        self.optimiser.load(saved.tensors("optimizer"))
+        self.meter.load(saved.state["meter"], next(self.network.parameters()).device)
+        self.step = saved.step
+
+
+@functools.cache
+def tell_of_compiling(was_kept: bool, runtime: Runtime) -> None:
+    """Once in a process."""
+    if not runtime.quiet:
+        time_needed = "some seconds, since it was compiled before" if was_kept else "up to a minute"
+        print(f"compiling the training step: {time_needed} (--compile off does without)", file=sys.stderr, flush=True)

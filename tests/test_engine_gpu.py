@@ -1,0 +1,111 @@
+"""The fast way through a step, on a GPU: it never waits, and its numbers are those of the plain way."""
+
+import pytest
+import torch
+from worlds import RUNTIME
+
+from openworld import engine
+from openworld.config import replace
+from openworld.data.batches import Batches
+from openworld.data.problem import pose
+from openworld.learner import Learner
+from openworld.nets import frozen
+from openworld.recipes import digits
+from openworld.runtime import Runtime
+from openworld.uncertainty import measure_uncertainty
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode", "ignore:TensorFloat32 tensor cores"),
+]
+
+# a gentle rate: at the recipe's own, rounding errors double with every step
+CONFIG = replace(digits("digits"), {"steps": 100, "lr": 0.02, "uncertainty_from": 0.0})
+STEPS = 20
+
+
+def runtime(**settings) -> Runtime:
+    return Runtime(torch.device("cuda"), RUNTIME.data_dir, quiet=True, **settings)
+
+
+def learner_and_batches(config=CONFIG, **settings) -> tuple[Learner, Batches]:
+    world = pose(config, runtime(**settings))
+    learner = Learner(config, world.training, runtime(**settings))
+    return learner, Batches(world.training, config.training, config.seed, learner.method.num_views)
+
+
+def losses_of(learner: Learner, batches: Batches) -> list[float]:
+    sums = []
+    for _ in range(STEPS):
+        learner.learn(batches)
+        sums.append(float(learner.meter.sums["loss"]))
+    return [after - before for before, after in zip([0.0, *sums], sums, strict=False)]
+
+
+def weights_of(learner: Learner) -> torch.Tensor:
+    return torch.cat([weights.detach().flatten() for weights in learner.network.parameters()])
+
+
+@pytest.fixture
+def plainly(monkeypatch):
+    """Nothing is recorded: every kernel is launched by itself."""
+    monkeypatch.setattr(engine, "CALLS_BEFORE_RECORDING", 10**9)
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_the_loop_never_waits_for_the_device(compile):
+    learner, batches = learner_and_batches(compile=compile)
+    for _ in range(5):
+        learner.learn(batches)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(STEPS):
+            learner.learn(batches)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert learner.optimiser.failure() is None
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_losses_of_the_fast_way_are_those_of_the_plain_way(compile, request):
+    fast = losses_of(*learner_and_batches(compile=compile))
+    request.getfixturevalue("plainly")
+    plain = losses_of(*learner_and_batches())
+    assert fast == pytest.approx(plain, rel=0.02)  # bfloat16 keeps 3 digits
+    assert fast[0] == pytest.approx(plain[0], rel=1e-3)
+    assert len(set(fast)) == STEPS  # a recording that got no new inputs would repeat itself
+
+
+def test_a_recording_makes_the_bits_of_the_kernels_it_recorded(request):
+    """And two runs in deterministic mode are the same run."""
+    weights = []
+    for plain in (False, False, True):
+        if plain:
+            request.getfixturevalue("plainly")
+        learner, batches = learner_and_batches(deterministic=True)
+        losses_of(learner, batches)
+        weights.append(weights_of(learner))
+    engine.set_up(torch.device("cuda"), deterministic=False)
+    assert torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[0], weights[2])
+
+
+def test_the_uncertainty_of_the_fast_way_is_that_of_the_plain_way():
+    learner, batches = learner_and_batches(replace(CONFIG, {"lr": 0.5}), compile=True)  # a network that has learnt
+    for _ in range(4):
+        losses_of(learner, batches)
+    learner.settle_average(batches)
+    plain_family = pose(CONFIG, runtime()).training.family
+    network = learner.average.network.eval()
+
+    def plain_answer(samples, *counters):  # the same draws: those of a batch that is filled up
+        filled = torch.cat([samples, samples[:1].expand(batches.rows - len(samples), *samples.shape[1:])])
+        numbers = plain_family.draw(filled, batches._source("test", 0, *counters))
+        return network(plain_family.view(filled, numbers))[: len(samples)]
+
+    chunks = list(batches.data.unlabelled.chunks(batches.rows))
+    plain = measure_uncertainty(plain_answer, chunks, num_views=10)
+    fast = measure_uncertainty(batches.answers(frozen(network), "test", 0), chunks, num_views=10)
+    print(f"largest {plain.max():.4f}, mean {plain.mean():.4f}, largest difference {(fast - plain).abs().max():.5f}")
+    assert torch.corrcoef(torch.stack([plain, fast]))[0, 1] > 0.99
+    torch.testing.assert_close(fast, plain, atol=float(plain.max()) / 20, rtol=0)
