@@ -151,6 +151,7 @@ class Recorder:
     def __init__(self):
         self.num_calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.stream: torch.cuda.Stream | None = None
 
     def __call__(self, function: Callable[..., Any], *inputs: Tensor) -> Any:
         if inputs[0].device.type != "cuda":
@@ -167,11 +168,11 @@ class Recorder:
 
     def _call_aside(self, function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> Any:
         """On another stream than the default one, with which a recording would clash."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        self.stream = self.stream or torch.cuda.Stream()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
             outputs = function(*inputs)
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_stream(self.stream)
         return outputs
 
     def _record(self, function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:

@@ -12,23 +12,31 @@ from openworld.data import augment
 
 def pillow_view(pixels: np.ndarray, rng: Random) -> np.ndarray:
     """(H, W, 3) uint8 in, (3, H, W) floats in [0, 1] out."""
-    image = Image.fromarray(pixels)
+    return np.array(changed(Image.fromarray(pixels), rng), dtype=np.float32).transpose(2, 0, 1) / 255
+
+
+def changed(image: Image.Image, rng: Random) -> Image.Image:
     image = _padded_crop(image, rng) if rng.random() < 0.5 else _resized_crop(image, rng)
     if rng.random() < 0.5:
         image = ImageOps.mirror(image)
     if rng.random() < 0.6:
         image = _jitter(image, rng)
+    return solarized_or_equalized(image, rng)
+
+
+def solarized_or_equalized(image: Image.Image, rng: Random) -> Image.Image:
     if rng.random() < 0.1:
         image = ImageOps.solarize(image, rng.uniform(0, 255))
     if rng.random() < 0.1:
         image = ImageOps.equalize(image)
-    return np.array(image, dtype=np.float32).transpose(2, 0, 1) / 255
+    return image
 
 
 def _padded_crop(image: Image.Image, rng: Random) -> Image.Image:
     size = image.width
-    left, top = (rng.randint(-size // 8, size // 8) for _ in range(2))
-    return image.crop((left, top, left + size, top + size))
+    padded = ImageOps.expand(image, size // 8)
+    left, top = (rng.randint(0, size // 4) for _ in range(2))
+    return padded.crop((left, top, left + size, top + size))
 
 
 def _resized_crop(image: Image.Image, rng: Random) -> Image.Image:

@@ -83,4 +83,4 @@ def print_result(result: dict[str, Any]) -> None:
         f"{result['matrix_peak_tflops']:,.1f} TFLOP/s of a large matrix product; {result['peak_memory_gib']:.1f} GiB; "
         f"{result['set_up_s']:.0f} s to set up{' and compile' if setting['compiled'] else ''}"
     )
-    print(f"authors': {theirs['workers']} loader processes; {theirs['scaled']}")
+    print(f"authors': {theirs['workers']} loader processes, views by {theirs['views']}; {theirs['scaled']}")
