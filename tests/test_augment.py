@@ -13,7 +13,7 @@ from test_image_ops import pillow_hue
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from openworld.data import augment, replay
+from openworld.data import augment
 from openworld.data import image_ops as ops
 from openworld.rng import generator
 
@@ -316,16 +316,3 @@ def test_on_a_gpu_the_host_never_waits_and_calls_are_few(name):
     waiting = {"nonzero", "_local_scalar_dense", "index", "masked_select", "scalar_tensor", "lift_fresh"}
     assert not waiting & set(calls.names)
     assert len(calls.names) <= 300  # the limit is the host, at a few microseconds each
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("name", augment.IMAGE_FAMILIES)
-def test_recorded_views_are_those_of_a_plain_call(name):
-    """Twice, with other images and draws: a recording must not remember the first."""
-    view = family_of(name).random
-    for seed in (0, 1):
-        images = noise_images(64, 3, 32).cuda().roll(seed, 0)
-        recorded = view(images, generator(seed, "views", device="cuda"))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(replay, "LARGEST", 0)
-            assert torch.equal(view(images, generator(seed, "views", device="cuda")), recorded)

@@ -1,9 +1,12 @@
 """Batch k of a run is a function of the seed and of k alone."""
 
 import dataclasses
+from collections.abc import Callable, Sequence
+from itertools import combinations
 
 import pytest
 import torch
+from torch import Tensor
 from worlds import training_set
 
 from openworld.config import Training
@@ -54,8 +57,41 @@ def test_seeds_differ():
 
 def test_views_of_the_same_images_differ_between_seeds_and_steps():
     images = torch.full((1, 1, 8, 8), 255, dtype=torch.uint8)
-    views = [make_batches(seed).views("augment", step)(images) for seed, step in ((0, 0), (0, 1), (1, 0))]
-    assert not any(torch.equal(views[a], views[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
+    views = []
+    for seed, step in ((0, 0), (0, 1), (1, 0)):
+        batches = make_batches(seed)
+        views.append(batches.data.family.view(images, batches.draw(step).numbers[:, :1]))
+    assert all_differ(views)
+
+
+def all_differ(tensors: Sequence[Tensor]) -> bool:
+    return not any(torch.equal(first, second) for first, second in combinations(tensors, 2))
+
+
+def answers(purpose: str = "predict", step: int = 0, seed: int = 0) -> Callable[..., Tensor]:
+    """Of a network that answers with the view it is given."""
+    return make_batches(seed).answers(torch.nn.Identity(), purpose, step)
+
+
+def test_answers_are_for_views_that_differ_by_seed_purpose_step_and_counters():
+    images = make_batches().data.unlabelled.take(torch.arange(3))
+    sources = answers(), answers(purpose="measure"), answers(step=1), answers(seed=1)
+    given = [random_answer(images, 0, 0) for random_answer in sources]
+    given += [sources[0](images, *counters) for counters in ((0, 1), (1, 0))]
+    assert all_differ(given)
+    torch.manual_seed(1)
+    assert torch.equal(answers()(images, 0, 0), given[0])
+
+
+def test_a_chunk_smaller_than_a_batch_gets_an_answer_for_each_of_its_samples_and_no_more():
+    """The network always sees as many rows as in training: the answers for those it was not asked for are cut off."""
+    batches, network, seen = make_batches(), torch.nn.Identity(), []
+    network.register_forward_hook(lambda module, inputs, output: seen.append(len(inputs[0])))
+    samples = batches.data.unlabelled.take(torch.arange(batches.rows))
+    random_answer = batches.answers(network, "predict", 0)
+    whole, part = random_answer(samples), random_answer(samples[:5])
+    assert seen == [batches.rows, batches.rows]
+    assert torch.equal(part, whole[:5])
 
 
 @pytest.mark.parametrize("batch_unlabelled", [12, 13, 60])
@@ -91,7 +127,9 @@ def test_the_two_views_of_a_sample_differ():
 
 def test_rows_belong_to_their_labels_and_index():
     batches = make_batches()
-    unchanged = Family(random=lambda images, source: images, plain=lambda images: images)
+    unchanged = Family(
+        draw=lambda images, source: images, view=lambda images, numbers: images, plain=lambda images: images
+    )
     batches.data = dataclasses.replace(batches.data, family=unchanged)
     batch = batches.at(5)
     assert torch.equal(batch.labelled, batches.data.labelled.take(batch.labels))

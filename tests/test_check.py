@@ -7,17 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from worlds import write_photos
+from worlds import run, write_photos
 
-from openworld.cli import main
 from openworld.data.check import check
 from openworld.data.own import from_arrays, read_own
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    return stopped.value.code
 
 
 @pytest.fixture

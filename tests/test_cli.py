@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
-from worlds import RUNTIME, flags_of_commands
+from worlds import RUNTIME, flags_of_commands, run
 
-from openworld.cli import main, make_parser
+from openworld.cli import make_parser
 from openworld.commands.train import asked_for
 from openworld.data.benchmarks import read_benchmark
 from openworld.plan import plan_run
@@ -16,12 +16,6 @@ from openworld.record import RunFolder
 FROZEN_FLAGS = Path(__file__).parent / "flags.txt"
 TINY = ["--steps", "4", "--epoch-steps", "2", "--batch-labelled", "8", "--batch-unlabelled", "16"]
 TINY += ["--uncertainty-views", "2", "--device", "cpu", "--quiet"]
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    return stopped.value.code
 
 
 def resolved(*arguments: str):

@@ -3,14 +3,7 @@
 import pytest
 from fake_site import TOY, tar_of
 from test_fetch import WHOLE, everything_in, publish, site  # noqa: F401
-
-from openworld.cli import main
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    return stopped.value.code
+from worlds import run
 
 
 def test_a_benchmark_is_fetched_and_then_is_there(publish, tmp_path, capsys, monkeypatch):  # noqa: F811

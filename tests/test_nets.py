@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from worlds import CPU
 
 from openworld.config import options
 from openworld.data import augment
 from openworld.data.problem import statistics
 from openworld.data.samples import Kept
-from openworld.nets import BODIES, CosineHead, Network, build_network
+from openworld.nets import BODIES, CosineHead, Network, build_network, frozen
 from openworld.rng import generator
 
 
@@ -130,3 +130,70 @@ def test_every_network_and_family_can_be_chosen_and_no_other():
     choices = {option.name: option.choices for option in options()}
     assert set(choices["network"]) == set(BODIES)
     assert set(choices["augment"]) == set(augment.FAMILIES)
+
+
+# A network that only answers ---------------------------------------------------------------------------------
+
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+every_kind = pytest.mark.parametrize(
+    ("name", "size"),
+    [("small", 8), ("small-64", 32), ("resnet18-cifar", 16), ("resnet50-tiny", 32), ("mlp", 0)],
+)
+
+
+def samples_for(name: str, size: int) -> Tensor:
+    """Images of one noise look all the same to a deep network: these have colours of their own, too."""
+    source = generator(0, "samples")
+    if name == "mlp":
+        return torch.randn(10, 12, generator=source) * torch.arange(1.0, 13)
+    return noise(size=size) / 255 * torch.rand(10, 3, 1, 1, generator=source)
+
+
+def seasoned_network(name: str, samples: Tensor) -> Network:
+    """As if it had learnt: every BatchNorm has weights, biases and statistics that are not those of a fresh one."""
+    stored = samples if name == "mlp" else (samples * 255).to(torch.uint8)
+    network, source = network_for(name, 7, stored), generator(0, "norms")
+    for norm in (module for module in network.modules() if isinstance(module, NORMS)):
+        nn.init.uniform_(norm.weight, -1.5, 1.5, generator=source)
+        nn.init.uniform_(norm.bias, -0.5, 0.5, generator=source)
+        norm.momentum = 1.0
+    with torch.no_grad():
+        network.train()(samples[:5])  # of some samples only: with those of all, both modes would answer the same
+    return network
+
+
+@every_kind
+def test_a_frozen_network_answers_as_the_network_in_evaluation_mode(name, size):
+    samples = samples_for(name, size)
+    network = seasoned_network(name, samples)
+    answers = frozen(network.train())(samples)
+    with torch.no_grad():
+        expected, in_training = network.eval()(samples), network.train()(samples)
+    torch.testing.assert_close(answers, expected, atol=1e-5, rtol=0)
+    assert (expected - in_training).abs().max() > 0.01  # or either mode would pass
+    assert expected.std(dim=0).min() > 1e-3  # or one answer would do for all
+
+
+@every_kind
+def test_a_frozen_network_has_no_convolution_with_batchnorm_and_nothing_to_learn(name, size):
+    answering = frozen(seasoned_network(name, samples_for(name, size)))
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in answering.modules())
+    assert not any(isinstance(module, NORMS) for module in answering.modules()) or name == "mlp"
+    assert not answering.training
+    assert not any(parameter.requires_grad for parameter in answering.parameters())
+
+
+@every_kind
+@pytest.mark.parametrize("training", [True, False])
+def test_the_network_that_is_frozen_stays_as_it_was(name, size, training):
+    samples = samples_for(name, size)
+    network = seasoned_network(name, samples).train(training)
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    answering = frozen(network)
+    for tensor in answering.state_dict().values():  # no memory is shared: what one learns, the other does not
+        tensor.zero_()
+    after = network.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[key], before[key]) for key in before)
+    assert all(module.training == training for module in network.modules())
+    assert all(parameter.requires_grad for parameter in network.parameters())

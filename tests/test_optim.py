@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 import torch
+from torch import Tensor
 from worlds import CPU
 
 from openworld.config import Training
@@ -21,6 +22,12 @@ def small_network():
 
 def loss_of(network, scale: float = 1.0):
     return scale * network(IMAGES.float() / 255).square().sum()
+
+
+def update(optimiser: Optimiser, loss: Tensor, step: int) -> None:
+    """As the learner does it: step and rate are tensors on the device, so that a recorded step can read them."""
+    pace = torch.tensor((step, learning_rate(step, SHORT)), dtype=torch.float64)
+    optimiser.update(loss, rate=pace[1], step=pace[0])
 
 
 def test_learning_rate_warms_up_linearly_then_follows_a_cosine_to_zero():
@@ -56,7 +63,7 @@ def test_update_is_plain_sgd_with_momentum_and_decay():
     optimiser = Optimiser(ours, SHORT)
     plain = torch.optim.SGD(reference.parameters(), lr=0.0, momentum=0.9, weight_decay=1e-4)
     for step in range(3):
-        optimiser.update(loss_of(ours), step)
+        update(optimiser, loss_of(ours), step)
         plain.zero_grad()
         loss_of(reference).backward()
         plain.param_groups[0]["lr"] = learning_rate(step, SHORT)
@@ -70,11 +77,11 @@ def test_update_is_plain_sgd_with_momentum_and_decay():
 def test_a_step_that_is_not_finite_changes_no_weight_and_is_named(scale):
     network = small_network()
     optimiser = Optimiser(network, SHORT)
-    optimiser.update(loss_of(network), 0)
+    update(optimiser, loss_of(network), 0)
     assert optimiser.failure() is None
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
-    optimiser.update(loss_of(network, scale), 1)
-    optimiser.update(loss_of(network), 2)  # nothing counts after a failure
+    update(optimiser, loss_of(network, scale), 1)
+    update(optimiser, loss_of(network), 2)  # nothing counts after a failure
     assert optimiser.failure() == 1
     for name, parameter in network.named_parameters():
         torch.testing.assert_close(parameter, before[name], rtol=0, atol=1e-6, msg=name)
@@ -83,7 +90,7 @@ def test_a_step_that_is_not_finite_changes_no_weight_and_is_named(scale):
 def test_momentum_survives_a_round_trip():
     network = small_network()
     optimiser = Optimiser(network, SHORT)
-    optimiser.update(loss_of(network), 0)
+    update(optimiser, loss_of(network), 0)
     other = Optimiser(network, SHORT)
     other.load(optimiser.state())
     assert optimiser.state().keys() == other.state().keys()
@@ -94,17 +101,36 @@ def test_average_of_constant_weights_is_those_weights():
     network = small_network()
     average = Average(network, SHORT)
     for step in range(5):
-        average.update(network, step)
+        average.update(network, torch.tensor(average.share(step), dtype=torch.float64))
     for a, b in zip(average.network.parameters(), network.parameters(), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_the_average_moves_by_its_share_towards_new_weights():
+    network, moved = small_network(), small_network()
+    average = Average(network, SHORT)
+    with torch.no_grad():
+        for parameter in moved.parameters():
+            parameter += 1
+    average.update(moved, torch.tensor(0.25, dtype=torch.float64))
+    for a, b in zip(average.network.parameters(), network.parameters(), strict=True):
+        torch.testing.assert_close(a, b + 0.25)
+
+
+def test_the_share_of_new_weights_falls_from_nearly_all_to_one_over_the_horizon():
+    average = Average(small_network(), SHORT)
+    shares = [average.share(step) for step in range(SHORT.steps)]
+    assert shares[0] == pytest.approx(0.9)
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] == pytest.approx(1 - averaging_decay(SHORT))
 
 
 def test_recalibration_measures_the_statistics_of_the_images_it_is_given():
     average = Average(small_network(), SHORT)
     images = IMAGES.float() / 255
     average.recalibrate([images[:16], images[16:]])
-    stem_norm = average.network.body.stem[1]
+    stem = average.network.body.stem[0]
     network = average.network
-    activations = network.body.stem[0]((images - network.mean) / network.std)
-    torch.testing.assert_close(stem_norm.running_mean, activations.mean(dim=(0, 2, 3)))
+    activations = stem.conv((images - network.mean) / network.std)
+    torch.testing.assert_close(stem.norm.running_mean, activations.mean(dim=(0, 2, 3)))
     assert not average.network.training

@@ -7,19 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds import write_photos
+from worlds import run, write_photos
 
-from openworld.cli import main
 from openworld.record import RunFolder
 
 HERE = ["--device", "cpu", "--workers", "0", "--quiet"]
 TINY = ["--steps", "4", "--epoch-steps", "2", "--uncertainty-views", "2", *HERE]
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    return stopped.value.code
 
 
 @pytest.fixture
@@ -199,6 +192,13 @@ def test_broken_images_are_refused_and_listed(broken, refused):
         assert part in message
     assert "--on-bad-image drop" in message
     assert refused("train", broken, *TINY, "--out", "r") == message  # also from memory
+
+
+@pytest.mark.parametrize("length", [["--steps", 4], ["--minutes", 1]])
+def test_broken_images_are_refused_before_a_word_of_the_plan(broken, refused, length):
+    """Not quiet, so that there would be a plan to read; `refused` wants the one line of the error and no other."""
+    message = refused("train", broken, *length, "--device", "cpu", "--workers", 0, "--out", "r")
+    assert message.startswith("openworld: photos: 3 of 54 images cannot be used: ")
 
 
 def test_broken_images_are_dropped_if_asked_and_the_run_records_it(broken):

@@ -12,7 +12,16 @@ from openworld import plan as module
 from openworld.config import replace
 from openworld.data.dataset import Dataset
 from openworld.data.own import from_arrays, read_own
-from openworld.plan import count_classes, fit_to_time, network_and_views, own_settings, plan_run, typical_side
+from openworld.data.problem import pose
+from openworld.plan import (
+    batch_sizes,
+    count_classes,
+    fit_to_time,
+    network_and_views,
+    own_settings,
+    plan_run,
+    typical_side,
+)
 from openworld.recipes import RECIPES, own
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -54,16 +63,16 @@ def test_the_size_is_the_typical_shorter_side_up_to_a_limit():
     assert typical_side(dataset) == 48
     for path in sorted(root.glob("unlabelled/*/*")):
         Image.new("RGB", (500, 400)).save(path)
-    assert own_settings(own("x"), dataset, CPU)["image_size"] == 64
-    assert own_settings(own("x"), dataset, CUDA)["image_size"] == 256
-    assert own_settings(own("x"), arrays(side=20), CPU)["image_size"] == 20
+    assert own_settings(dataset, CPU)["image_size"] == 64
+    assert own_settings(dataset, CUDA)["image_size"] == 256
+    assert own_settings(arrays(side=20), CPU)["image_size"] == 20
 
 
 def test_files_that_cannot_be_read_do_not_hinder_the_plan():
     root = write_photos(Path("photos"), sides=(12,))
     for path in root.glob("*/*/*"):
         path.write_text("text")
-    assert own_settings(own("x"), read_own(root), CPU)["image_size"] == 64
+    assert own_settings(read_own(root), CPU)["image_size"] == 64
 
 
 @pytest.fixture
@@ -73,8 +82,10 @@ def costs(monkeypatch):
 
 
 def fitted(dataset: Dataset, seconds: float, **asked):
-    config = replace(own("x"), {**own_settings(own("x"), dataset, CPU), **asked})
-    return fit_to_time(config, dataset, RUNTIME, seconds, set(asked))
+    config = replace(own("x"), own_settings(dataset, CPU))
+    world = pose(config, RUNTIME, dataset=dataset)
+    config = replace(config, {**batch_sizes(world), **asked})
+    return fit_to_time(config, world, RUNTIME, seconds, set(asked))
 
 
 def test_steps_fill_the_time_that_passes_over_the_set_leave(costs):

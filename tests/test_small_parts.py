@@ -11,32 +11,36 @@ from openworld.mix import draw_partners, draw_weight, mixup
 from openworld.rng import derived_seed, generator
 from openworld.uncertainty import measure_uncertainty, temperatures, view_uncertainty
 
-CPU = torch.device("cpu")
-
 
 def random_tensor(*shape: int, purpose: str = "numbers") -> torch.Tensor:
     return torch.randn(shape, generator=generator(0, purpose))
 
 
+def weight_of(number: float) -> torch.Tensor:
+    """As it is drawn: a tensor, and more exact than what it weighs."""
+    return torch.tensor(number, dtype=torch.float64)
+
+
 def test_mixup_takes_the_same_weight_and_partners_for_all_tensors():
     images, numbers = random_tensor(3, 2, 4, 4), torch.tensor([1.0, 10.0, 100.0])
-    mixed_images, mixed_numbers = mixup(images, numbers, weight=0.25, partners=torch.tensor([1, 2, 0]))
+    mixed_images, mixed_numbers = mixup(images, numbers, weight=weight_of(0.25), partners=torch.tensor([1, 2, 0]))
+    assert mixed_images.dtype == mixed_numbers.dtype == torch.float32
     torch.testing.assert_close(mixed_numbers, torch.tensor([7.75, 77.5, 25.75]))
     torch.testing.assert_close(mixed_images[2], 0.25 * images[2] + 0.75 * images[0])
 
 
 def test_mixup_keeps_target_rows_distributions():
-    (mixed,) = mixup(random_tensor(9, 5).softmax(dim=1), weight=0.3, partners=draw_partners(9, 0, 0, CPU))
+    (mixed,) = mixup(random_tensor(9, 5).softmax(dim=1), weight=weight_of(0.3), partners=draw_partners(9, 0, 0))
     torch.testing.assert_close(mixed.sum(dim=1), torch.ones(9))
 
 
 def test_mixup_with_weight_one_changes_nothing():
     rows = random_tensor(6, 3)
-    assert torch.equal(mixup(rows, weight=1.0, partners=torch.arange(6).flip(0))[0], rows)
+    assert torch.equal(mixup(rows, weight=weight_of(1.0), partners=torch.arange(6).flip(0))[0], rows)
 
 
 def test_mixup_weights_follow_the_beta_distribution():
-    weights = np.array([draw_weight(0.75, seed=0, step=step) for step in range(4000)])
+    weights = np.array([float(draw_weight(0.75, seed=0, step=step)) for step in range(4000)])
     assert weights.min() >= 0
     assert weights.max() <= 1
     assert weights.mean() == pytest.approx(0.5, abs=0.02)
@@ -45,7 +49,7 @@ def test_mixup_weights_follow_the_beta_distribution():
 
 def test_mixup_draws_depend_on_seed_and_step_alone():
     def draw(seed: int, step: int) -> tuple[float, list[int]]:
-        return draw_weight(0.75, seed, step), draw_partners(50, seed, step, CPU).tolist()
+        return float(draw_weight(0.75, seed, step)), draw_partners(50, seed, step).tolist()
 
     first = draw(0, 3)
     random.seed(1)
@@ -57,7 +61,7 @@ def test_mixup_draws_depend_on_seed_and_step_alone():
 
 
 def test_mixup_partners_are_a_permutation():
-    assert sorted(draw_partners(50, 0, 0, CPU).tolist()) == list(range(50))
+    assert sorted(draw_partners(50, 0, 0).tolist()) == list(range(50))
 
 
 def test_soft_cross_entropy_against_torch():
@@ -84,13 +88,13 @@ def test_views_that_agree_are_certain():
 def test_uncertainty_of_a_set_gives_every_chunk_and_view_its_own_draw():
     images, asked = random_tensor(7, 4), []
 
-    def random_view(part: torch.Tensor, *counters: int) -> torch.Tensor:
+    def random_answer(part: torch.Tensor, *counters: int) -> torch.Tensor:
         asked.append(counters)
         return part + torch.randn(part.shape, generator=generator(0, "view", *counters))
 
-    measured = measure_uncertainty(torch.nn.Identity(), images.split(3), random_view, num_views=3, temperature=0.5)
+    measured = measure_uncertainty(random_answer, images.split(3), num_views=3, temperature=0.5)
     assert len(set(asked)) == len(asked) == 9
-    last = torch.stack([random_view(images[6:], 2, view) for view in range(3)])
+    last = torch.stack([random_answer(images[6:], 2, view) for view in range(3)])
     torch.testing.assert_close(measured[6:], view_uncertainty(last / 0.5))
     assert measured.shape == (7,)
 

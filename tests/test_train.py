@@ -80,8 +80,8 @@ def test_losses_follow_the_golden_trajectory(monkeypatch):
     losses = []
     original = Trssl.loss
 
-    def recording(self, network, batch):
-        result = original(self, network, batch)
+    def recording(self, network, batch, *draws):
+        result = original(self, network, batch, *draws)
         losses.append(result.loss.item())
         return result
 
@@ -164,7 +164,7 @@ def test_a_signal_saves_a_checkpoint_and_says_how_to_go_on(number, code):
 def test_hidden_labels_replaced_by_noise_change_no_weight(uninterrupted, monkeypatch):
     dataset = read_benchmark("digits", Path("nowhere"))
 
-    def with_noise(config, runtime, saved_split, _dataset):
+    def with_noise(config, runtime, saved_split):
         split = problem.make_split(dataset.train.labels, 10, config.problem, config.seed)
         labels = dataset.train.labels.copy()
         hidden = np.array(split.unlabelled)
@@ -183,13 +183,13 @@ def test_hidden_labels_replaced_by_noise_change_no_weight(uninterrupted, monkeyp
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_update(monkeypatch):
-    original = Trssl.loss
+    original = Trssl.draw
 
-    def failing(self, network, batch):
-        result = original(self, network, batch)
-        return dataclasses.replace(result, loss=result.loss * float("nan")) if batch.step == 5 else result
+    def failing(self, rows, step):
+        weight, partners = original(self, rows, step)
+        return weight * float("nan") if step == 5 else weight, partners
 
-    monkeypatch.setattr(Trssl, "loss", failing)
+    monkeypatch.setattr(Trssl, "draw", failing)
     with pytest.raises(
         UserError, match=r"not finite at step 5: .* last good checkpoint is r.checkpoints.step-00000003"
     ):
@@ -271,7 +271,7 @@ def test_student_and_averaged_model_track_each_other(monkeypatch):
         return max(abs(line["average"]["all"] - line["student"]["all"]) for line in lines)
 
     assert largest_gap("sound") < 10
-    monkeypatch.setattr(Average, "update", lambda self, network, step: blend(self.network, network, 1 / 200))
+    monkeypatch.setattr(Average, "update", lambda self, network, share: blend(self.network, network, 1 / 200))
     assert largest_gap("control") > 20
 
 

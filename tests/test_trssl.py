@@ -6,14 +6,16 @@ import torch
 from worlds import RUNTIME
 
 from openworld.config import TrsslOptions, replace
-from openworld.data.batches import Batches
+from openworld.data.batches import Batch, Batches
 from openworld.data.problem import pose
+from openworld.methods.base import StepResult
 from openworld.methods.trssl import Trssl, harden_novel
 from openworld.mix import draw_partners, draw_weight
-from openworld.nets import build_network
+from openworld.nets import Network, build_network
 from openworld.recipes import digits
 from openworld.rng import generator
 
+STEP = 3
 SMALL = replace(digits("digits"), {"batch_labelled": 8, "batch_unlabelled": 32, "iterations": 3})
 
 
@@ -26,14 +28,19 @@ def step_of(data, **switches):
     """A method, a network and a batch; the same weights and images whatever is switched."""
     config = replace(SMALL, switches)
     network = build_network("small", data.num_classes, data.mean, data.std, generator(1, "weights")).train()
-    return Trssl(config, data), network, Batches(data, config.training, config.seed, 2).at(3)
+    return Trssl(config, data), network, Batches(data, config.training, config.seed, 2).at(STEP)
+
+
+def result_of(method: Trssl, network: Network, batch: Batch) -> StepResult:
+    rows = len(batch.labelled) + len(batch.views)
+    return method.loss(network, batch, *method.draw(rows, STEP))
 
 
 def test_a_step_is_algorithm_1_written_out_with_numpy(data):
     """The loss against a slow reference in float64: the exponential form, loops over rows, no helper of ours."""
     method, network, batch = step_of(data)
     method.temperature_U.copy_(torch.linspace(0.1, 1, len(method.temperature_U)))
-    loss = method.loss(network, batch).loss.item()
+    loss = result_of(method, network, batch).loss.item()
 
     _, network, _ = step_of(data)  # BatchNorm's running statistics have moved, its outputs have not: fresh anyway
     with torch.no_grad():
@@ -59,8 +66,8 @@ def test_a_step_is_algorithm_1_written_out_with_numpy(data):
     measured = method.temperature_U[batch.index].double().numpy()
     temperature = np.concatenate([np.full(8, 0.1), measured, measured])
     images = torch.cat([batch.labelled, batch.views])
-    weight = draw_weight(0.75, SMALL.seed, batch.step)
-    partners = draw_partners(72, SMALL.seed, batch.step, images.device)
+    weight = draw_weight(0.75, SMALL.seed, STEP).item()
+    partners = draw_partners(72, SMALL.seed, STEP)
     with torch.no_grad():
         mixed_logits = network(weight * images + (1 - weight) * images[partners]).double().numpy()
     targets = weight * targets + (1 - weight) * targets[partners.numpy()]
@@ -87,7 +94,7 @@ def test_every_part_that_the_paper_ablates_changes_the_loss(data, name):
     losses = []
     for switches in ({}, {name: CHANGES[name]}):
         method, network, batch = step_of(data, **switches)
-        losses.append(method.loss(network, batch).loss.item())
+        losses.append(result_of(method, network, batch).loss.item())
     assert abs(losses[0] - losses[1]) > 1e-4
 
 
@@ -130,6 +137,6 @@ def test_without_novel_classes_nothing_is_hardened():
 
 def test_logs_are_shares(data):
     method, network, batch = step_of(data)
-    logs = method.loss(network, batch).logs
+    logs = result_of(method, network, batch).logs
     assert set(logs) == {"hard_share", "temperature", "marginal_error"}
     assert all(0 <= value <= 1 for value in logs.values())

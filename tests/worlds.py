@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 from torch import Tensor
 
-from openworld.cli import make_parser
+from openworld.cli import main, make_parser
 from openworld.data.augment import family
 from openworld.data.problem import TrainingSet, statistics
 from openworld.data.samples import Kept
@@ -15,6 +16,13 @@ from openworld.runtime import Runtime
 
 CPU = torch.device("cpu")
 RUNTIME = Runtime(device=CPU, data_dir=Path("nowhere"), quiet=True)
+
+
+def run(*arguments: object) -> int:
+    """The exit code of the command line."""
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return stopped.value.code
 
 
 def training_set(labelled: Tensor, labels: Tensor, unlabelled: Tensor, prior: Tensor, num_seen: int, augment: str):

@@ -142,7 +142,7 @@ def transforms() -> tuple[str, Callable[[Image.Image], Tensor]]:
     """From an image to a normalised tensor: by torchvision, as in their code, or else by hand, which is faster."""
     try:
         import torchvision.transforms as tv
-    except (ImportError, RuntimeError):  # it is not here, or not for this torch
+    except (ImportError, RuntimeError, AttributeError):  # it is not here, or not for this torch
         return "by hand", by_hand
     crops = [tv.RandomCrop(SIDE, padding=SIDE // 8), tv.RandomResizedCrop(SIDE, scale=(0.5, 1.0))]
     jitter = tv.ColorJitter(augment.BRIGHTNESS, augment.CONTRAST, augment.SATURATION, augment.HUE)
