@@ -10,6 +10,7 @@ SOURCE = Path(openworld.__file__).parent
 # From what depends on nothing to what depends on everything: a module may import only from rows above its own.
 LAYERS = [
     {"__init__", "errors", "places"},
+    {"engine"},
     {
         "config",
         "rng",
@@ -19,7 +20,6 @@ LAYERS = [
         "uncertainty",
         "metrics",
         "runtime",
-        "engine",
         "data.image_ops",
         "progress",
     },

@@ -7,7 +7,7 @@ import os
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -135,7 +135,8 @@ def _write_aside(path: Path, content: bytes) -> None:
         aside.write_bytes(content)
         aside.replace(path)
     except OSError:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
 
 
 # Recorded ---------------------------------------------------------------------------------------------------

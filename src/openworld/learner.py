@@ -36,8 +36,9 @@ class Learner:
         self.method = METHODS[config.method](config, data)
         self.compile_cache = None
         if runtime.compile:
-            kind = config.method, training.network, training.augment, data.unlabelled.shape, data.num_classes
-            self.compile_cache = CompileCache(data.device, *kind, training.batch_labelled, training.batch_unlabelled)
+            options, sizes = getattr(config, config.method), (training.batch_labelled, training.batch_unlabelled)
+            kind = training.network, training.augment, data.unlabelled.shape, data.num_classes, sizes, options
+            self.compile_cache = CompileCache(data.device, *kind)
             tell_of_compiling(self.compile_cache.load(), runtime)
         self.recorder = Recorder()
         self.answering: Network | None = None
@@ -104,5 +105,5 @@ class Learner:
 def tell_of_compiling(was_kept: bool, runtime: Runtime) -> None:
     """Once in a process."""
     if not runtime.quiet:
-        time_needed = "some seconds, since it was compiled before" if was_kept else "up to a minute"
+        time_needed = "sooner done than the first time, since it was kept" if was_kept else "up to a minute"
         print(f"compiling the training step: {time_needed} (--compile off does without)", file=sys.stderr, flush=True)

@@ -14,31 +14,13 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from openworld.engine import compilable
 
 
-class Norm(nn.BatchNorm2d):
-    """BatchNorm; where it is compiled, by sums and sums of squares: one trip through memory, and no divisions."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not (self.training and torch.compiler.is_compiling()):
-            return super().forward(x)
-        values, count = x.float(), x.numel() // x.shape[1]
-        mean = values.mean(dim=(0, 2, 3))
-        variance = (values.square().mean(dim=(0, 2, 3)) - mean.square()).clamp(min=0)
-        with torch.no_grad():
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
-            self.num_batches_tracked.add_(1)
-        scale = self.weight * (variance + self.eps).rsqrt()
-        shift = self.bias - mean * scale
-        return (values * scale[:, None, None] + shift[:, None, None]).to(x.dtype)
-
-
 class ConvNorm(nn.Module):
     """A convolution, its BatchNorm, a shortcut that may be added, and a ReLU that may be left out."""
 
     def __init__(self, channels_in: int, channels_out: int, size: int, stride: int = 1):
         super().__init__()
         self.conv = nn.Conv2d(channels_in, channels_out, size, stride, size // 2, bias=False)
-        self.norm = Norm(channels_out)
+        self.norm = nn.BatchNorm2d(channels_out)
 
     def forward(self, x: Tensor, shortcut: Tensor | None = None, relu: bool = True) -> Tensor:
         y = self.norm(self.conv(x))
@@ -269,4 +251,4 @@ def frozen(network: Network) -> Network:
         if isinstance(block, (BasicBlock, Bottleneck)) and block.shortcut:  # two biases that are added: one will do
             block.last.bias += block.shortcut.bias
             block.shortcut.bias = None
-    return answering
+    return answering.eval()

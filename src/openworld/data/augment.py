@@ -159,7 +159,8 @@ class Draws:
 
 def apply_to(chosen_B: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
     """The images, with a change made to the chosen ones by their parameters; `images` may be overwritten."""
-    make = _change_chosen if images.device.type == "cpu" else _change_all
+    # what is compiled is the same for all batches, so that it cannot follow the number of the chosen
+    make = _change_chosen if images.device.type == "cpu" and not torch.compiler.is_compiling() else _change_all
     return make(chosen_B, change, images, *parameters)
 
 

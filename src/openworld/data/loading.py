@@ -152,4 +152,6 @@ def to_tensor(content: np.ndarray) -> Tensor:
     """(N, H, W, C) images as (N, C, H, W); features as they are."""
     if content.ndim == 2:
         return torch.from_numpy(np.ascontiguousarray(content, dtype=np.float32))
-    return torch.from_numpy(np.ascontiguousarray(content.transpose(0, 3, 1, 2)))
+    planes = np.ascontiguousarray(content.transpose(0, 3, 1, 2))
+    # by way of one dimension: with one channel numpy's strides may be others, for which views would be compiled again
+    return torch.from_numpy(planes.reshape(-1)).view(planes.shape)

@@ -1,0 +1,167 @@
+"""What was compiled is kept for the next process; and the compiler at work."""
+
+import json
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+import torch
+from worlds import CPU
+
+from openworld.engine import CompileCache
+from openworld.record import RunFolder
+
+CUDA = torch.device("cuda")
+
+
+def written(cache: CompileCache, content: bytes) -> CompileCache:
+    cache.path.parent.mkdir(parents=True, exist_ok=True)
+    cache.path.write_bytes(content)
+    return cache
+
+
+def test_what_was_never_kept_is_not_loaded():
+    assert CompileCache(CPU, "kind").load() is False
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"nonsense", zlib.compress(b"artifacts" * 50)[:-9], zlib.compress(b""), zlib.compress(b"nonsense")],
+    ids=["empty", "not compressed", "truncated", "nothing", "no artifacts"],
+)
+def test_a_damaged_file_is_as_good_as_none(content):
+    assert written(CompileCache(CPU, "kind"), content).load() is False
+
+
+def test_a_file_that_cannot_be_read_is_as_good_as_none():
+    cache = CompileCache(CPU, "kind")
+    cache.path.mkdir(parents=True)
+    assert cache.load() is False
+
+
+@pytest.fixture
+def artifacts(monkeypatch) -> bytes:
+    """What torch would have to keep."""
+    content = b"compiled code"
+    monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: (content, None))
+    return content
+
+
+def test_what_is_saved_is_what_is_loaded(monkeypatch, artifacts):
+    loaded = []
+    monkeypatch.setattr(torch.compiler, "load_cache_artifacts", lambda content: loaded.append(content) or "info")
+    CompileCache(CPU, "kind").save()
+    assert CompileCache(CPU, "kind").load() is True
+    assert loaded == [artifacts]
+    assert CompileCache(CPU, "other").load() is False
+
+
+@pytest.mark.usefixtures("artifacts")
+def test_it_is_saved_once_and_nothing_else_is_left():
+    cache = CompileCache(CPU, "kind")
+    cache.save()
+    assert list(cache.path.parent.iterdir()) == [cache.path]
+    cache.path.unlink()
+    cache.save()
+    assert not cache.path.exists()
+
+
+def test_where_nothing_was_compiled_nothing_is_saved(monkeypatch):
+    monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: None)
+    cache = CompileCache(CPU, "kind")
+    cache.save()
+    assert not cache.path.exists()
+
+
+@pytest.mark.usefixtures("artifacts")
+def test_a_cache_that_cannot_be_written_is_left_out(monkeypatch, tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocker))
+    cache = CompileCache(CPU, "kind")
+    cache.save()
+    assert cache.load() is False
+    assert blocker.read_text() == "not a folder"
+
+
+@pytest.mark.usefixtures("artifacts")
+@pytest.mark.parametrize("call", ["mkdir", "write_bytes", "replace", "everything"])
+def test_a_full_or_read_only_disk_does_not_stop_a_run(monkeypatch, call):
+    """On one that is read-only not even a file that is not there can be removed."""
+
+    def refuse(path, *arguments, **options):
+        raise OSError(30, "Read-only file system", str(path))
+
+    cache = CompileCache(CPU, "kind")
+    with monkeypatch.context() as patch:
+        for name in ("mkdir", "write_bytes", "replace", "unlink") if call == "everything" else (call,):
+            patch.setattr(Path, name, refuse)
+        cache.save()
+    assert not cache.path.parent.exists() or not any(cache.path.parent.iterdir())
+
+
+def test_the_file_follows_from_every_part_of_the_kind(monkeypatch):
+    kind = ("trssl", "small", "digits", (1, 8, 8), 10, 8, 16)
+    kinds = [kind] + [(*kind[:place], "other", *kind[place + 1 :]) for place in range(len(kind))]
+    paths = [CompileCache(CPU, *kind).path for kind in kinds]
+    assert CompileCache(CPU, *kind).path == paths[0]
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "some GPU")
+    paths.append(CompileCache(CUDA, *kind).path)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "another GPU")
+    paths.append(CompileCache(CUDA, *kind).path)
+    monkeypatch.setattr(torch, "__version__", "0.0")
+    paths.append(CompileCache(CPU, *kind).path)
+    assert len(set(paths)) == len(paths) == len(kind) + 4
+
+
+# The compiler itself -----------------------------------------------------------------------------------------
+
+COUNTING = """
+import atexit, json, sys
+from pathlib import Path
+from torch._dynamo.utils import counters
+atexit.register(lambda: Path(sys.argv[1]).write_text(json.dumps(counters["inductor"])))
+from openworld.cli import main
+main(sys.argv[2:])
+"""
+
+
+def trained(name: str, *flags: str) -> tuple[str, dict[str, int]]:
+    """Train in a process of its own, with a folder of its own for what torch keeps: its messages, and torch's counts.
+
+    openworld's own cache is the same for all.
+    """
+    sizes = ["--steps", "4", "--epoch-steps", "2", "--batch-labelled", "8", "--batch-unlabelled", "16"]
+    arguments = ["train", "digits", *sizes, "--uncertainty-views", "2", "--device", "cpu", "--out", name, "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTING, f"{name}.counts", *arguments, *flags],
+        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(Path(f"{name}.inductor").absolute())},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"] == 4
+    return done.stderr, json.loads(Path(f"{name}.counts").read_text())
+
+
+def recorded_losses(name: str) -> list[float]:
+    return [line["loss"] for line in RunFolder(Path(name)).metrics()]
+
+
+def test_a_compiled_run_learns_the_same_and_the_next_process_need_not_compile_it_again():
+    """Two minutes, for the sake of the one test that sees the compiler at work."""
+    told, counts = trained("first", "--compile", "on")
+    assert "compiling the training step: up to a minute" in told
+    assert counts["fxgraph_cache_miss"] > 0
+    told, counts = trained("second", "--compile", "on")
+    assert "since it was kept" in told
+    assert counts["fxgraph_cache_hit"] > 0
+    assert "fxgraph_cache_miss" not in counts
+    told, counts = trained("plain", "--compile", "off")
+    assert "compil" not in told
+    assert counts == {}
+    assert recorded_losses("first") == pytest.approx(recorded_losses("plain"), rel=1e-3)
+    assert recorded_losses("second") == pytest.approx(recorded_losses("first"), rel=1e-6)
