@@ -66,6 +66,23 @@ def test_a_shift_of_a_row_changes_nothing():
     torch.testing.assert_close(before, after, atol=1e-5, rtol=0)
 
 
+def test_weights_are_the_marginals_of_the_rows():
+    logits, weights = cosines(), torch.arange(1.0, 13)
+    rows, columns = ((values / values.sum()).double().numpy() for values in (weights, PRIOR))
+    plan = ot.sinkhorn(rows, columns, -logits.double().numpy(), 0.5, "sinkhorn_log", numItermax=10_000)
+    assigned = sinkhorn(logits, PRIOR, 0.5, 1000, weights)
+    np.testing.assert_allclose(assigned, plan / plan.sum(axis=1, keepdims=True), atol=1e-4)
+    assert marginal_error(assigned, PRIOR, weights) == pytest.approx(0, abs=1e-5)
+    assert marginal_error(assigned, PRIOR) > 0.01
+
+
+def test_rows_without_weight_do_not_count_but_are_assigned():
+    logits, weights = cosines(), torch.tensor([0.0] * 5 + [1.0] * 7)
+    assigned = sinkhorn(logits, PRIOR, 0.05, 3, weights)
+    torch.testing.assert_close(assigned[5:], sinkhorn(logits[5:], PRIOR, 0.05, 3))
+    torch.testing.assert_close(assigned.sum(dim=1), torch.ones(12))
+
+
 def test_marginal_error_is_zero_for_a_perfect_assignment():
     one_hot = torch.eye(4)[[0, 0, 0, 0, 1, 1, 1, 2, 2, 3]]
     assert marginal_error(one_hot, PRIOR) == pytest.approx(0, abs=1e-7)

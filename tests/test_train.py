@@ -186,8 +186,8 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(monkeypatch):
     original = Trssl.draw
 
     def failing(self, rows, step):
-        weight, partners = original(self, rows, step)
-        return weight * float("nan") if step == 5 else weight, partners
+        weight, *others = original(self, rows, step)
+        return weight * float("nan") if step == 5 else weight, *others
 
     monkeypatch.setattr(Trssl, "draw", failing)
     with pytest.raises(

@@ -100,7 +100,39 @@ def test_every_part_that_the_paper_ablates_changes_the_loss(data, name):
 
 def test_the_options_not_tested_above_are_those_of_the_uncertainty():
     others = {field.name for field in dataclasses.fields(TrsslOptions)} - set(CHANGES)
-    assert others == {"uncertainty", "uncertainty_views", "uncertainty_from"}
+    assert others == {"uncertainty", "uncertainty_views", "uncertainty_from", "queue", "queue_from"}
+
+
+def logits_of(number: int) -> torch.Tensor:
+    """Of 32 samples in two views."""
+    return torch.rand(64, 10, generator=generator(number, "logits"))
+
+
+def test_the_queue_holds_the_latest_logits_of_each_view(data):
+    method, _, _ = step_of(data, queue=80)
+    for number in range(4):
+        method.pseudo_labels(logits_of(number), torch.tensor(1.0))
+    first = torch.cat([logits_of(number)[:32] for number in (1, 2, 3)])[-80:]
+    second = torch.cat([logits_of(number)[32:] for number in (1, 2, 3)])[-80:]
+    assert torch.equal(method.queue, torch.stack([first, second]))
+
+
+def test_a_batch_is_assigned_together_with_the_queue_from_its_step_on(data):
+    switches = {"queue": 32, "queue_from": 0.5, "steps": 10, "mixed_labels": False, "cross_labels": False}
+    method, _, _ = step_of(data, **switches)
+    plain, _, _ = step_of(data, **{**switches, "queue": 0})
+    weights = [method.draw(72, step)[2] for step in (4, 5)]
+    assert weights == [0.0, 1.0]
+    earlier, later = logits_of(0), logits_of(1) + torch.linspace(-1, 1, 10)
+    method.pseudo_labels(earlier, weights[0])
+    alone, _ = plain.pseudo_labels(later, weights[1])
+    torch.testing.assert_close(method.pseudo_labels(later, weights[0])[0], alone)
+    method.queue.copy_(torch.stack([earlier[:32], earlier[32:]]))
+    together, logs = method.pseudo_labels(later, weights[1])
+    both, _ = plain.assign(torch.cat([earlier[:32], later[:32]]), plain.queue[0], weights[1])
+    torch.testing.assert_close(together[:32], both[32:])
+    assert not torch.allclose(together, alone, atol=1e-2)
+    assert logs["marginal_error"] < 0.2
 
 
 @pytest.mark.parametrize(

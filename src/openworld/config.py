@@ -106,6 +106,10 @@ class TrsslOptions:
     """Softness of Sinkhorn's assignment (the paper's lambda)."""
     iterations: int = 3
     """Iterations of Sinkhorn."""
+    queue: int = 0
+    """Earlier logits of each view that Sinkhorn assigns together with the batch's own; beyond the paper."""
+    queue_from: float = 0.2
+    """Share of the run before the queue is used: logits of a young network spoil the assignment."""
     mixup_alpha: float = 0.75
     """Both parameters of the Beta distribution of mixup's weight."""
     uncertainty_views: int = 10
@@ -126,6 +130,8 @@ class TrsslOptions:
         _check(0 < self.threshold <= 1, "threshold", self.threshold, "above 0 and up to 1")
         _check(self.epsilon > 0, "epsilon", self.epsilon, "above 0")
         _check(self.iterations >= 1, "iterations", self.iterations, "1 or more")
+        _check(self.queue >= 0, "queue", self.queue, "0 or more")
+        _check(0 <= self.queue_from <= 1, "queue-from", self.queue_from, "from 0 to 1")
         _check(self.mixup_alpha > 0, "mixup-alpha", self.mixup_alpha, "above 0")
         _check(self.uncertainty_views >= 2, "uncertainty-views", self.uncertainty_views, "2 or more")
         _check(0 <= self.uncertainty_from <= 1, "uncertainty-from", self.uncertainty_from, "from 0 to 1")

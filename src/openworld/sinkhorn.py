@@ -9,7 +9,9 @@ from openworld.engine import compilable
 
 
 @compilable
-def sinkhorn(logits_BK: Tensor, prior_K: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
+def sinkhorn(
+    logits_BK: Tensor, prior_K: Tensor, epsilon: float = 0.05, iterations: int = 3, weights_B: Tensor | None = None
+) -> Tensor:
     """Assign samples to classes so that class k gets a share prior[k] of them.
 
     Solves, approximately after few iterations and exactly in the limit,
@@ -18,7 +20,8 @@ def sinkhorn(logits_BK: Tensor, prior_K: Tensor, epsilon: float = 0.05, iteratio
 
     and returns B * A, whose rows are probability distributions. Works on the dual potentials in the log
     domain and in float32, so that large logits and a small epsilon cannot overflow; a class with prior
-    zero receives nothing.
+    zero receives nothing. With weights, a row sums to its share of them instead of 1 / B: one of weight zero is
+    assigned like the others, but does not count.
 
     >>> import torch
     >>> sinkhorn(torch.zeros(4, 2), torch.tensor([0.75, 0.25]))[0]
@@ -29,16 +32,24 @@ def sinkhorn(logits_BK: Tensor, prior_K: Tensor, epsilon: float = 0.05, iteratio
     # Rows are shifted to a maximum of zero, for the sake of precision; the first potentials undo the shift.
     log_rows_B1 = scores_BK.amax(dim=1, keepdim=True)
     scores_BK = scores_BK - log_rows_B1
+    log_weights_B1 = 0.0 if weights_B is None else weights_B[:, None].log()
     log_columns_K = log_prior_K
     for _ in range(iterations):
-        log_columns_K = log_prior_K - (scores_BK + log_rows_B1).logsumexp(dim=0)
+        log_columns_K = log_prior_K - (scores_BK + log_rows_B1 + log_weights_B1).logsumexp(dim=0)
         log_rows_B1 = -(scores_BK + log_columns_K).logsumexp(dim=1, keepdim=True)
     return (scores_BK + log_columns_K).softmax(dim=1)
 
 
-def marginal_error(targets_BK: Tensor, prior_K: Tensor) -> Tensor:
+def marginals(targets_BK: Tensor, weights_B: Tensor | None = None) -> Tensor:
+    """The class shares of an assignment."""
+    if weights_B is None:
+        return targets_BK.mean(dim=0)
+    return weights_B @ targets_BK / weights_B.sum()
+
+
+def marginal_error(targets_BK: Tensor, prior_K: Tensor, weights_B: Tensor | None = None) -> Tensor:
     """How far the class shares of an assignment are from the prior: their total variation, 0 to 1."""
-    return 0.5 * (targets_BK.mean(dim=0) - prior_K).abs().sum()
+    return 0.5 * (marginals(targets_BK, weights_B) - prior_K).abs().sum()
 
 
 def order_prior(prior_K: Tensor, marginals_K: Tensor, num_seen: int) -> Tensor:

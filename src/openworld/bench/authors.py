@@ -98,12 +98,14 @@ class Authors:
         (images,), numbers = labelled
         views, index = unlabelled
         views = [view.to(self.device) for view in views]
+        draws = self.method.draw(len(images) + sum(map(len, views)), self.num_steps)
+        weight, partners, queue_weight = (draw.to(self.device) for draw in draws)
         with torch.no_grad():
-            pseudo_labels, _ = self.method.pseudo_labels(torch.cat([self.forward(view) for view in views]))
+            logits = torch.cat([self.forward(view) for view in views])
+            pseudo_labels, _ = self.method.pseudo_labels(logits, queue_weight)
         labels = numbers.to(self.device) % self.method.num_seen
         batch = Batch(images.to(self.device), labels, torch.cat(views), index.to(self.device))
         rows = self.method.rows(batch, pseudo_labels)
-        weight, partners = (draw.to(self.device) for draw in self.method.draw(len(rows[0]), self.num_steps))
         images, targets, temperature = mixup(*rows, weight=weight, partners=partners)
         thirds = images.split([len(labels), len(index), len(index)])
         logits = torch.cat([self.forward(third) for third in thirds])

@@ -89,10 +89,10 @@ def measure_parts(learner: Learner, batches: Batches, repeats: int) -> Iterator[
     method, network, data, device = learner.method, learner.network, batches.data, batches.data.device
     drawn = batches.draw(0)
     batch = drawn.shown(data.family.view)
-    weight, partners = (stage(drawn, device) for drawn in method.draw(batches.rows, 0))
+    weight, partners, queue_weight = (stage(drawn, device) for drawn in method.draw(batches.rows, 0))
     with torch.no_grad():
         logits = network(batch.views)
-        pseudo_labels, _ = method.pseudo_labels(logits)
+        pseudo_labels, _ = method.pseudo_labels(logits, queue_weight)
         images, targets, temperature = method.rows(batch, pseudo_labels)
 
     def label_forward(views: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ def measure_parts(learner: Learner, batches: Batches, repeats: int) -> Iterator[
             return network(views)
 
     def assign(logits: Tensor) -> Tensor:
-        return method.pseudo_labels(logits)[0]
+        return method.pseudo_labels(logits, queue_weight)[0]
 
     def mix(images: Tensor, targets: Tensor, temperature: Tensor) -> tuple[Tensor, ...]:
         return mixup(images, targets, temperature, weight=weight, partners=partners)

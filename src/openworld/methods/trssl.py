@@ -18,7 +18,7 @@ from openworld.losses import soft_cross_entropy
 from openworld.methods.base import Method, StepResult
 from openworld.mix import draw_partners, draw_weight, mixup
 from openworld.nets import Network
-from openworld.sinkhorn import marginal_error, order_prior, sinkhorn
+from openworld.sinkhorn import marginal_error, marginals, order_prior, sinkhorn
 from openworld.uncertainty import measure_uncertainty, temperatures
 
 
@@ -32,32 +32,38 @@ class Trssl(Method):
         self.options, self.seed = config.trssl, config.seed
         self.num_seen = data.num_seen
         self.first_uncertain_step = config.trssl.uncertainty_from * config.training.steps
+        self.first_queued_step = config.trssl.queue_from * config.training.steps
         self.register_buffer("prior", data.prior.clone())
         initial = torch.full((len(data.unlabelled),), self.options.temperature, device=data.device)
         self.register_buffer("temperature_U", initial)  # line 2 of Algorithm 1
+        self.register_buffer("queue", torch.zeros(2, self.options.queue, len(data.prior), device=data.device))
 
-    def draw(self, rows: int, step: int) -> tuple[Tensor, Tensor]:
-        """Mixup's weight and partners."""
-        return draw_weight(self.options.mixup_alpha, self.seed, step), draw_partners(rows, self.seed, step)
+    def draw(self, rows: int, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Mixup's weight and partners; and what a row of the queue counts, 0 or 1."""
+        weight = draw_weight(self.options.mixup_alpha, self.seed, step)
+        return weight, draw_partners(rows, self.seed, step), torch.tensor(float(step >= self.first_queued_step))
 
-    def loss(self, network: Network, batch: Batch, weight: Tensor, partners: Tensor) -> StepResult:
+    def loss(
+        self, network: Network, batch: Batch, weight: Tensor, partners: Tensor, queue_weight: Tensor
+    ) -> StepResult:
         """Lines 4 to 10 of Algorithm 1."""
         with torch.no_grad():
-            pseudo_labels, logs = self.pseudo_labels(network(batch.views))
+            pseudo_labels, logs = self.pseudo_labels(network(batch.views), queue_weight)
         images, targets, temperature = self.rows(batch, pseudo_labels)
         if self.options.mixup:
             images, targets, temperature = mixup(images, targets, temperature, weight=weight, partners=partners)
         loss = soft_cross_entropy(network(images) / temperature[:, None], targets)
         return StepResult(loss, {**logs, "temperature": self.temperature_U[batch.index].mean()})
 
-    def pseudo_labels(self, logits: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def pseudo_labels(self, logits: Tensor, queue_weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """(2 * U, K) targets for both views of the unlabelled samples, from the logits of both."""
         options = self.options
         logits_a, logits_b = logits.chunk(2)
-        if options.cross_labels:  # each view is labelled by the other
-            logits_a, logits_b = logits_b, logits_a
-        (soft_a, error_a), (soft_b, error_b) = self.assign(logits_a), self.assign(logits_b)
-        targets = torch.cat([soft_a, soft_b])
+        soft_a, error_a = self.assign(logits_a, self.queue[0], queue_weight)
+        soft_b, error_b = self.assign(logits_b, self.queue[1], queue_weight)
+        self.queue.copy_(torch.cat([self.queue, torch.stack([logits_a, logits_b])], dim=1)[:, len(logits_a) :])
+        # each view is labelled by the other
+        targets = torch.cat([soft_b, soft_a] if options.cross_labels else [soft_a, soft_b])
         hard = torch.zeros_like(targets[:, 0], dtype=torch.bool)
         if options.mixed_labels:
             targets, hard = harden_novel(targets, self.num_seen, options.threshold)
@@ -71,13 +77,18 @@ class Trssl(Method):
         images, targets = torch.cat([batch.labelled, batch.views]), torch.cat([labels, pseudo_labels])
         return images, targets, torch.cat([fixed, measured, measured])
 
-    def assign(self, logits_UK: Tensor) -> tuple[Tensor, Tensor]:
-        """Pseudo-labels whose class shares follow the prior, and by how much they miss it."""
+    def assign(self, logits_UK: Tensor, queue_QK: Tensor, queue_weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Pseudo-labels whose class shares follow the prior, and by how much they miss it.
+
+        Earlier logits, which are assigned together with the batch's own, make the shares those of more samples.
+        """
         options = self.options
-        marginals_K = (logits_UK / options.temperature).softmax(dim=1).mean(dim=0)
-        prior_K = order_prior(self.prior, marginals_K, self.num_seen)
-        targets_UK = sinkhorn(logits_UK, prior_K, options.epsilon, options.iterations)
-        return targets_UK, marginal_error(targets_UK, prior_K)
+        logits_BK = torch.cat([queue_QK, logits_UK])
+        weights_B = torch.cat([queue_weight.expand(len(queue_QK)), torch.ones_like(logits_UK[:, 0])])
+        predicted_K = marginals((logits_BK / options.temperature).softmax(dim=1), weights_B)
+        prior_K = order_prior(self.prior, predicted_K, self.num_seen)
+        targets_BK = sinkhorn(logits_BK, prior_K, options.epsilon, options.iterations, weights_B)
+        return targets_BK[len(queue_QK) :], marginal_error(targets_BK, prior_K, weights_B)
 
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
         """Line 12: the temperatures of the unlabelled samples follow their uncertainty."""
