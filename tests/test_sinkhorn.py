@@ -68,7 +68,7 @@ def test_a_shift_of_a_row_changes_nothing():
 
 def test_weights_are_the_marginals_of_the_rows():
     logits, weights = cosines(), torch.arange(1.0, 13)
-    rows, columns = ((values / values.sum()).double().numpy() for values in (weights, PRIOR))
+    rows, columns = ((values.double() / values.double().sum()).numpy() for values in (weights, PRIOR))
     plan = ot.sinkhorn(rows, columns, -logits.double().numpy(), 0.5, "sinkhorn_log", numItermax=10_000)
     assigned = sinkhorn(logits, PRIOR, 0.5, 1000, weights)
     np.testing.assert_allclose(assigned, plan / plan.sum(axis=1, keepdims=True), atol=1e-4)
