@@ -72,7 +72,7 @@ def test_weights_are_the_marginals_of_the_rows():
     plan = ot.sinkhorn(rows, columns, -logits.double().numpy(), 0.5, "sinkhorn_log", numItermax=10_000)
     assigned = sinkhorn(logits, PRIOR, 0.5, 1000, weights)
     np.testing.assert_allclose(assigned, plan / plan.sum(axis=1, keepdims=True), atol=1e-4)
-    assert marginal_error(assigned, PRIOR, weights) == pytest.approx(0, abs=1e-5)
+    assert marginal_error(assigned, PRIOR, weights) == pytest.approx(0, abs=1e-4)
     assert marginal_error(assigned, PRIOR) > 0.01
 
 
