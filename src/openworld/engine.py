@@ -41,6 +41,11 @@ def stage(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+def staging_area(shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Memory for bytes that are to be staged: from here they go to a GPU without another copy."""
+    return torch.empty(shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
+
+
 def wait_for(device: torch.device) -> None:
     """Until all that was asked of the device is done."""
     if device.type == "cuda":

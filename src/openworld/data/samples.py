@@ -16,7 +16,7 @@ from torch import Tensor
 from openworld.data import reading
 from openworld.data.pool import CONTEXT, Deferred, Pool, result_of
 from openworld.data.reading import Item
-from openworld.engine import Ferry, stage
+from openworld.engine import Ferry, stage, staging_area
 
 CHUNK_SAMPLES, CHUNK_PIXELS = 2048, 2**21
 """Whole sets pass through a network in chunks of at most so many samples and pixels."""
@@ -99,10 +99,8 @@ class Feeder:
             if self.free:
                 self._submit(piece)
 
-    def read(self, items: Sequence[Item], out: np.ndarray | None = None) -> Tensor:
-        """(N, 3, S, S) pixels of these images, in the given memory or in new."""
-        if out is None:
-            out = np.empty((len(items), 3, self.size, self.size), dtype=np.uint8)
+    def read(self, items: Sequence[Item], out: np.ndarray) -> None:
+        """(N, 3, S, S) pixels of these images, into the given memory."""
         pieces = list(_pieces(items))
         wanted = {_name(piece) for piece in pieces}
         for piece in pieces:  # all workers are to work on them, so what was read ahead gives way
@@ -120,7 +118,6 @@ class Feeder:
                 out[number * PIECE : number * PIECE + len(piece)] = self.ring[slot, : len(piece)]
             finally:
                 self.free.append(slot)
-        return torch.from_numpy(out)
 
     def _submit(self, piece: Sequence[Item]) -> None:
         if _name(piece) not in self.pending:
@@ -161,14 +158,14 @@ class Streamed:
         return len(self.items)
 
     def take(self, index: Tensor) -> Tensor:
-        return self.ferry(self.feeder.read(self._chosen(index)), self.device)
+        return self._read(self._chosen(index))
 
     def prefetch(self, index: Tensor) -> None:
         self.feeder.prefetch(self._chosen(index))
 
     def chunks(self, size: int | None = None) -> Iterator[Tensor]:
         for rows in self._rows_ahead(size):
-            yield self.ferry(self.feeder.read(self.items[rows]), self.device)
+            yield self._read(self.items[rows])
 
     def keep(self) -> Kept:
         """All of them, on the device."""
@@ -177,7 +174,7 @@ class Streamed:
             if data.device.type == "cpu":
                 self.feeder.read(self.items[rows], data[rows].numpy())
             else:
-                data[rows] = self.ferry(self.feeder.read(self.items[rows]), self.device)
+                data[rows] = self._read(self.items[rows])
         return Kept(data, self.device)
 
     def _rows_ahead(self, size: int | None = None) -> Iterator[slice]:
@@ -188,6 +185,11 @@ class Streamed:
             self.feeder.prefetch(self.items[told : start + step + ahead])
             told = start + step + ahead
             yield slice(start, start + step)
+
+    def _read(self, items: Sequence[Item]) -> Tensor:
+        area = staging_area((len(items), *self.shape), self.device)
+        self.feeder.read(items, area.numpy())
+        return self.ferry(area, self.device)
 
     def _chosen(self, index: Tensor) -> list[Item]:
         return [self.items[position] for position in index.tolist()]
