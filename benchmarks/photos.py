@@ -33,6 +33,8 @@ from openworld.runtime import Runtime, make_runtime
 
 CASES = (("resnet18", "oxford-pets", {}), ("resnet50", "imagenet100", {}))
 """Network, and the benchmark whose recipe it follows."""
+FIRST = 4
+"""Batches that fill what is read ahead, and are not timed."""
 SMALL = {"network": "small-64", "batch_labelled": 16, "batch_unlabelled": 16}
 """To try the script on a CPU."""
 
@@ -42,12 +44,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--compile", nargs="+", default=["on", "off"], help="for each of the networks")
+    parser.add_argument("--compile", default="auto", help="auto, on or off")
+    parser.add_argument("--networks", nargs="+", default=[network for network, _, _ in CASES])
     options = parser.parse_args()
     cases = CASES if torch.cuda.is_available() else (("small-64", "oxford-pets", SMALL),)
     content = {"command": f"python {shlex.join(sys.argv)}", "commit": commit(), "cases": {}}
-    for (network, benchmark, settings), compile in zip(cases, options.compile, strict=False):
-        runtime = make_runtime(options.device, compile="auto" if compile == "on" else "off", quiet=True)
+    for network, benchmark, settings in cases:
+        if network not in options.networks and cases is CASES:
+            continue
+        runtime = make_runtime(options.device, compile=options.compile, quiet=True)
         config = replace(paper(benchmark), {"labelled": 10.0, **settings})
         rows = config.training.batch_labelled + config.training.batch_unlabelled
         dataset = photos(options.folder, 3 * rows)
@@ -57,7 +62,7 @@ def main() -> None:
             world = pose(config, dataclasses.replace(runtime, memory=memory), dataset=dataset)
             if name == "streamed":
                 decode_every_time(world)
-                case["loader_images_per_s"] = loader_rate(config, world)
+                case["loader_samples_per_s"] = loader_rate(config, world)
             case[name] = measure(config, world, runtime)
             options.results.mkdir(parents=True, exist_ok=True)
             path = options.results / f"photos-{runtime.device.type}.json"
@@ -78,12 +83,13 @@ def decode_every_time(world: OpenWorld) -> None:
         samples.items = [dataclasses.replace(item, row=None) for item in samples.items]
 
 
-def loader_rate(config, world: OpenWorld, steps: int = 5) -> float:
-    """Images a second, when nobody uses them."""
+def loader_rate(config, world: OpenWorld, steps: int = 10) -> float:
+    """Samples a second, when nobody uses them; of each unlabelled one two views are made, which do not count."""
     batches = Batches(world.training, config.training, config.seed, num_views=1)
-    batches.draw(0)
+    for step in range(FIRST):
+        batches.draw(step)
     began = time.perf_counter()
-    for step in range(1, steps + 1):
+    for step in range(FIRST, FIRST + steps):
         batches.draw(step)
     wait_for(world.training.device)
     return steps * (config.training.batch_labelled + config.training.batch_unlabelled) / (time.perf_counter() - began)
@@ -93,13 +99,13 @@ def measure(config, world: OpenWorld, runtime: Runtime) -> dict[str, float]:
     learner = Learner(config, world.training, runtime)
     batches = Batches(world.training, config.training, config.seed, learner.method.num_views)
     began = time.perf_counter()
-    for _ in range(CALLS_BEFORE_RECORDING + 1):
+    for _ in range(CALLS_BEFORE_RECORDING + FIRST):
         learner.learn(batches)
     wait_for(runtime.device)
     set_up_s = time.perf_counter() - began
     step_s = seconds_of(lambda: learner.learn(batches), runtime.device, times=4)
     images = config.training.batch_labelled + config.training.batch_unlabelled
-    result = {"step_ms": 1000 * step_s, "images_per_s": images / step_s, "set_up_s": set_up_s}
+    result = {"step_ms": 1000 * step_s, "samples_per_s": images / step_s, "set_up_s": set_up_s}
     if runtime.device.type == "cuda":
         result["peak_memory_gib"] = torch.cuda.max_memory_reserved() / 2**30
         del learner, batches

@@ -10,6 +10,7 @@ SOURCE = Path(openworld.__file__).parent
 # From what depends on nothing to what depends on everything: a module may import only from rows above its own.
 LAYERS = [
     {"__init__", "errors", "places"},
+    {"compiling"},
     {"engine"},
     {
         "config",

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import torch
 from torch._dynamo.utils import counters
 from worlds import CPU, RUNTIME
 
-from openworld import engine
+from openworld import compiling, engine
+from openworld.compiling import compilable, plainly
 from openworld.config import Config, replace
 from openworld.data import augment
 from openworld.data.batches import Batches
 from openworld.data.problem import pose
-from openworld.engine import Ferry, Recorder, compilable, plainly, set_up, stage
+from openworld.engine import Ferry, Recorder, set_up, stage
 from openworld.errors import UserError
 from openworld.learner import Learner
 from openworld.methods import METHODS
@@ -97,6 +99,22 @@ def test_what_a_recorded_step_reads_and_changes_stays_where_it_is(method):
     assert places(learner) == before
 
 
+def test_the_averaged_model_answers_in_one_place_with_the_weights_of_the_moment():
+    """What is recorded with it in one epoch is replayed in the next."""
+    learner, batches = beginning(TINY, RUNTIME)
+    images = batches.at(0).views
+    places, answers = [], []
+    for _ in range(2):
+        learner.learn(batches)
+        learner.settle_average(batches)
+        answering = learner.answering_average()
+        places.append((id(answering), [tensor.data_ptr() for tensor in answering.state_dict().values()]))
+        answers.append(answering(images))
+        torch.testing.assert_close(answers[-1], learner.average.network.eval()(images), atol=1e-4, rtol=0)
+    assert places[0] == places[1]
+    assert not torch.allclose(*answers, atol=1e-3)
+
+
 # Settings of the process -------------------------------------------------------------------------------------
 
 
@@ -104,8 +122,9 @@ def test_what_a_recorded_step_reads_and_changes_stays_where_it_is(method):
 def torch_as_it_was(monkeypatch) -> Iterator[None]:
     """Puts back whatever `set_up` sets."""
     was_deterministic = torch.are_deterministic_algorithms_enabled()
+    monkeypatch.setattr(engine._ours, "deterministic", False)
     filled = torch.utils.deterministic
-    monkeypatch.setattr(engine._mode, "compiles", False)
+    monkeypatch.setattr(compiling.mode, "is_on", False)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
     monkeypatch.setattr(filled, "fill_uninitialized_memory", filled.fill_uninitialized_memory)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
@@ -121,6 +140,13 @@ def test_deterministic_algorithms_are_switched_on_and_off_again():
         assert torch.are_deterministic_algorithms_enabled() == is_wanted
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
         assert torch.backends.cudnn.benchmark != is_wanted  # it measures, and what it chooses depends on the clock
+
+
+@pytest.mark.usefixtures("torch_as_it_was")
+def test_what_a_program_has_set_for_itself_stays():
+    torch.use_deterministic_algorithms(True)
+    set_up(CPU, compile=False, deterministic=False)
+    assert torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.usefixtures("torch_as_it_was")
@@ -179,11 +205,11 @@ def traced_only(monkeypatch) -> Iterator[None]:
     """torch.compile traces as ever, but what it traced is run as it is: that takes seconds, and is exact."""
 
     def forget() -> None:
-        engine._compiled.cache_clear()
+        compiling._compiled.cache_clear()
         torch._dynamo.reset()
         counters.clear()
 
-    monkeypatch.setattr(engine._mode, "compiles", False)
+    monkeypatch.setattr(compiling.mode, "is_on", False)
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     config = torch._dynamo.config
     forget()
@@ -227,6 +253,19 @@ def test_what_is_done_plainly_is_not_compiled_and_what_follows_is_again():
         pass
     double(torch.ones(3))
     assert num_graphs() == 1
+
+
+@pytest.mark.usefixtures("traced_only")
+def test_where_compiling_fails_training_goes_on_without_and_says_so(monkeypatch, capsys):
+    def no_compiler(graph, inputs):
+        raise RuntimeError("there is no compiler here")
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=no_compiler))
+    double = compilable(lambda tensor: tensor * 2)
+    set_up(CPU, compile=True, deterministic=False)
+    assert double(torch.ones(2)).tolist() == double(torch.ones(2)).tolist() == [2, 2]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch("warning: going on without compiling, which fails here: .*there is no compiler here.*", line)
 
 
 @pytest.mark.usefixtures("traced_only")

@@ -36,6 +36,7 @@ def test_recorded_results_carry_their_evidence():
     for path in (ROOT / "benchmarks" / "results").glob("*.json"):
         result = json.loads(path.read_text())
         assert result["command"].startswith("python "), path.name
+        assert {"commit", "environment"} <= set(result), path.name
         if "runs" in result:
             assert {"commit", "environment", "config", "seeds"} <= set(result), path.name
             assert len(result["runs"]) == len(result["seeds"])

@@ -24,6 +24,7 @@ def train_on(
     device: str = "auto",
     workers: int | None = None,
     compile: str = "auto",
+    deterministic: bool = False,
     quiet: bool = True,
     **settings: Any,
 ) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def train_on(
     for name in settings:
         if name not in known:
             raise UserError(f"{name}: there is no such setting{did_you_mean(name, known)}")
-    runtime = make_runtime(device, None, workers, compile, quiet=quiet)
+    runtime = make_runtime(device, None, workers, compile, deterministic, quiet)
     dataset = _dataset(data, labels, root)
     settings["data"] = f"{IN_MEMORY}{dataset.name}" if dataset else str(data)
     plan = plan_run(settings, runtime, minutes, dataset)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from openworld.errors import UserError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 KEEP = 2
 """Checkpoints that stay: the newest, and one before it in case the newest is damaged later."""
 

@@ -2,15 +2,17 @@
 
 import functools
 import sys
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from openworld import checkpoint
+from openworld.compiling import keep, kept_path, load_kept
 from openworld.config import Config
 from openworld.data.batches import Batches, Drawn
 from openworld.data.problem import TrainingSet
-from openworld.engine import CompileCache, Recorder, set_up, stage
+from openworld.engine import Recorder, set_up, stage
 from openworld.methods import METHODS
 from openworld.nets import Network, build_network, frozen
 from openworld.optim import Average, Optimiser, learning_rate
@@ -34,12 +36,13 @@ class Learner:
         self.average = Average(self.network, training)
         self.optimiser = Optimiser(self.network, training)
         self.method = METHODS[config.method](config, data)
-        self.compile_cache = None
+        self.kept: Path | None = None
         if runtime.compile:
-            options, sizes = getattr(config, config.method), (training.batch_labelled, training.batch_unlabelled)
-            kind = training.network, training.augment, data.unlabelled.shape, data.num_classes, sizes, options
-            self.compile_cache = CompileCache(data.device, *kind)
-            tell_of_compiling(self.compile_cache.load(), runtime)
+            sizes = training.batch_labelled, training.batch_unlabelled
+            kind = config.method, training.network, training.augment, data.unlabelled.shape, data.num_classes, sizes
+            self.kept = kept_path(data.device, *kind)
+            load_kept(self.kept)
+            tell_of_compiling(runtime.quiet)
         self.recorder = Recorder()
         self.answering: Network | None = None
         self.meter = Meter()
@@ -66,8 +69,8 @@ class Learner:
 
     def keep_compiled(self) -> None:
         """For the next process."""
-        if self.compile_cache:
-            self.compile_cache.save()
+        if self.kept:
+            keep(self.kept)
 
     def settle_average(self, batches: Batches) -> None:
         """Make the averaged model fit for use: its BatchNorm statistics are those of the latest batches."""
@@ -102,8 +105,8 @@ class Learner:
 
 
 @functools.cache
-def tell_of_compiling(was_kept: bool, runtime: Runtime) -> None:
+def tell_of_compiling(quiet: bool) -> None:
     """Once in a process."""
-    if not runtime.quiet:
-        time_needed = "sooner done than the first time, since it was kept" if was_kept else "up to a minute"
-        print(f"compiling the training step: {time_needed} (--compile off does without)", file=sys.stderr, flush=True)
+    if not quiet:
+        message = "compiling the training step: up to a minute, less where it was kept from before"
+        print(f"{message} (--compile off does without)", file=sys.stderr, flush=True)

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from openworld.engine import compilable
+from openworld.compiling import compilable
+from openworld.engine import conv_relu
 
 
 class ConvNorm(nn.Module):
@@ -228,16 +229,10 @@ class FoldedConv(nn.Module):
         self.register_buffer("bias", conv.bias.detach().to(dtype))
 
     def forward(self, x: Tensor, shortcut: Tensor | None = None, relu: bool = True) -> Tensor:
-        weight, bias, x = self.weight, self.bias, x.to(self.weight.dtype)
-        if relu and x.is_cuda and torch.version.cuda:  # cuDNN has it in one kernel, which saves trips through memory
-            places = self.stride, self.padding, (1, 1), 1
-            if shortcut is None:
-                return torch.cudnn_convolution_relu(x, weight, bias, *places)
-            return torch.cudnn_convolution_add_relu(x, weight, shortcut, 1.0, bias, *places)
-        y = F.conv2d(x, weight, bias, self.stride, self.padding)
-        if shortcut is not None:
-            y = y + shortcut
-        return F.relu(y) if relu else y
+        x, places = x.to(self.weight.dtype), (self.stride, self.padding)
+        if relu:
+            return conv_relu(x, self.weight, self.bias, *places, shortcut)
+        return F.conv2d(x, self.weight, self.bias, *places)
 
 
 @torch.no_grad()

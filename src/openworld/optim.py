@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from openworld.compiling import plainly
 from openworld.config import Training
-from openworld.engine import plainly
 from openworld.nets import Network
 
 

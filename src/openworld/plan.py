@@ -229,7 +229,7 @@ def describe(
     length = (
         f"{training.steps:,} steps of {training.batch_labelled} labelled + 2 x {training.batch_unlabelled} unlabelled"
     )
-    lines.append(f"{length}: {f'about {minutes_text(seconds)} (--minutes)' if seconds else 'as you say'}")
+    lines.append(f"{length}: {f'about {minutes_text(seconds)} from now (--minutes)' if seconds else 'as you say'}")
     return lines
 
 

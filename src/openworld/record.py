@@ -60,7 +60,8 @@ class RunFolder:
         values = read_toml(self.path / "config.toml")
         missing = [option.name for option in options() if option.name not in values and option.default is not None]
         if missing:
-            raise UserError(f"{self.path / 'config.toml'} is damaged: it lacks {', '.join(missing)}")
+            lacks = f"{self.path / 'config.toml'} lacks {', '.join(missing)}"
+            raise UserError(f"{lacks}: it is damaged, or of another version of openworld")
         return replace(Config(), values)
 
     def read(self, name: str) -> str | None:

@@ -5,7 +5,7 @@ Shapes: B samples, K classes (seen first, then novel).
 
 from torch import Tensor
 
-from openworld.engine import compilable
+from openworld.compiling import compilable
 
 
 @compilable

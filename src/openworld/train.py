@@ -8,6 +8,7 @@ import torch
 from openworld.config import Config
 from openworld.data.batches import Batches
 from openworld.data.problem import OpenWorld, pose
+from openworld.engine import CALLS_BEFORE_RECORDING
 from openworld.errors import UserError
 from openworld.evaluate import evaluate_part, progress_scores, write_predictions
 from openworld.learner import Learner
@@ -35,8 +36,11 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
     warn_of_weak_spots(world, display)
     with run.at_work(config, world.split_json(), device), StopSignals() as stop, display:
         clock = start_or_resume(learner, run, display)
+        first_in_stride = learner.step + CALLS_BEFORE_RECORDING + 1
         while learner.step < training.steps:
             learner.learn(batches)
+            if learner.step == first_in_stride:  # what the first steps set up says nothing about the others
+                display.begin(learner.step)
             stop_signal = stop.received
             at_end_of_epoch = learner.step % training.epoch_steps == 0 or learner.step == training.steps
             if device.type == "cpu" or at_end_of_epoch or stop_signal or learner.step % STEPS_BETWEEN_CHECKS == 0:
@@ -49,7 +53,7 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
                 line = record_epoch(learner, average, world, config, run, clock)
                 display.show(learner.step, line["loss"], line["average"])
                 learner.keep_compiled()
-            elif display.due:
+            elif display.due and learner.step > first_in_stride:
                 display.show(learner.step, learner.meter.means()["loss"])
             if at_end_of_epoch or stop_signal:
                 learner.save(run)

@@ -24,6 +24,7 @@ from openworld.bench.timing import seconds_of
 from openworld.data import augment
 from openworld.data.batches import Batch
 from openworld.data.pool import CONTEXT
+from openworld.data.samples import Samples
 from openworld.losses import soft_cross_entropy
 from openworld.methods.trssl import Trssl
 from openworld.mix import mixup
@@ -56,13 +57,14 @@ def measure_authors(setting: Setting, runtime: Runtime, tell: Callable[[str], No
             ahead = 2 * WORKERS  # what loaders have made before anybody asked would flatter them
             step_s = seconds_of(step, device, max(setting.repeats // 2, 3) + ahead)
         tell(f"a step: {1000 * step_s:.1f} ms; now a part of the ten-view pass ...")
+        theirs.network.eval()
         views = setting.config.trssl.uncertainty_views
         with Feed(loader(Views(setting.pixels, views), PASS_BATCH)) as batches:
             uncertainty_s = seconds_of(lambda: theirs.uncertainty(next(batches)), device, 3 * WORKERS + ahead)
         views_per_s = views * PASS_BATCH / uncertainty_s
         uncertainty_s *= len(split.unlabelled) / PASS_BATCH
         test = setting.world.truths["test"].samples
-        evaluation_s = seconds_of(lambda: [theirs.forward(chunk / 255) for chunk in test.chunks()], device)
+        evaluation_s = seconds_of(lambda: theirs.evaluate(test), device)
     return {
         "step_ms": 1000 * step_s,
         "uncertainty_s": uncertainty_s,
@@ -125,6 +127,11 @@ class Authors:
         logits = [self.forward(view.to(self.device)) for view in batch[0]]
         return temperatures(view_uncertainty(torch.stack(logits)), self.method.options.temperature).cpu()
 
+    @torch.no_grad()
+    def evaluate(self, samples: Samples) -> None:
+        for chunk in samples.chunks():
+            self.forward(chunk / 255)
+
 
 class Views(Dataset):
     """Views of images, one image at a time."""
@@ -145,7 +152,7 @@ def transforms() -> tuple[str, Callable[[Image.Image], Tensor]]:
     try:
         import torchvision.transforms as tv
     except (ImportError, RuntimeError, AttributeError):  # it is not here, or not for this torch
-        return "by hand", by_hand
+        return "hand", by_hand
     crops = [tv.RandomCrop(SIDE, padding=SIDE // 8), tv.RandomResizedCrop(SIDE, scale=(0.5, 1.0))]
     jitter = tv.ColorJitter(augment.BRIGHTNESS, augment.CONTRAST, augment.SATURATION, augment.HUE)
     steps = [
@@ -203,7 +210,7 @@ class Feed:
 
 @contextmanager
 def tf32() -> Iterator[None]:
-    """Matrix products in TF32, as their code runs by default on such a GPU."""
+    """Matrix products in TF32, too, as convolutions are by default."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:

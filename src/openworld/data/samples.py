@@ -50,20 +50,20 @@ class Kept:
     is_streamed = False
 
     def __init__(self, data: Tensor, device: torch.device):
-        self.data, self.device, self.shape = data, device, tuple(data.shape[1:])
+        self.data, self.device, self.shape, self.ferry = data, device, tuple(data.shape[1:]), Ferry()
 
     def __len__(self) -> int:
         return len(self.data)
 
     def take(self, index: Tensor) -> Tensor:
-        return stage(self.data[stage(index, self.data.device)], self.device)
+        return self.ferry(self.data[stage(index, self.data.device)], self.device)
 
     def prefetch(self, index: Tensor) -> None:
         pass
 
     def chunks(self, size: int | None = None) -> Iterator[Tensor]:
         for chunk in self.data.split(size or chunk_size(self.shape)):
-            yield stage(chunk, self.device)
+            yield self.ferry(chunk, self.device)
 
 
 def chunk_size(shape: Sequence[int]) -> int:
