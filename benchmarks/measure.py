@@ -68,13 +68,16 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def commit() -> str:
-    """The commit that is checked out, with a mark where files differ from it; $COMMIT where there is no git."""
+    """The commit that is checked out, with a mark where files differ from it, results aside; $COMMIT without git."""
     if "COMMIT" in os.environ:
         return os.environ["COMMIT"]
-    describe = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    return subprocess.run(
-        describe, capture_output=True, text=True, cwd=Path(__file__).parent, check=True
-    ).stdout.strip()
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent, check=True)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--", ":/", ":!/benchmarks/results")
+    return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
 
 
 if __name__ == "__main__":

@@ -326,7 +326,7 @@ def test_a_file_of_shares_is_needed_only_once():
     [
         ("split.json", "{", "split.json is damaged"),
         ("split.json", '{"fingerprint": "x"}', "split.json is damaged"),
-        ("config.toml", "", "config.toml is damaged: it lacks data"),
+        ("config.toml", "", "config.toml lacks data, method"),
     ],
 )
 def test_a_damaged_file_of_a_run_is_named(name, text, answer):
