@@ -79,7 +79,7 @@ def conv_relu(
     shortcut: Tensor | None = None,
 ) -> Tensor:
     """relu(convolution + bias + shortcut), for inference: one kernel where cuDNN can, which saves trips to memory."""
-    if _has_fused_convolutions(x):
+    if _has_fused_convolutions(x) and weight.shape[1] > 1:  # whether it can for gray images was never tried
         places = stride, padding, (1, 1), 1
         if shortcut is None:
             return torch.cudnn_convolution_relu(x, weight, bias, *places)

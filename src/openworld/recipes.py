@@ -11,7 +11,7 @@ def digits(data: str) -> Config:
     """scikit-learn's 8x8 digits: the default.
 
     Command: openworld train. Measured over seeds 0, 1, 2 on two CPU cores (Xeon, torch 2.13): 99.6 / 98.3 / 99.0,
-    26 to 31 s a run (benchmarks/results/digits.json). Beyond the paper: more Sinkhorn iterations, a higher
+    28 to 34 s a run (benchmarks/results/digits.json). Beyond the paper: more Sinkhorn iterations, a higher
     learning rate, and uncertainty temperatures from half of the run on: found by trial on the test part, so that
     novel classes come out right on every seed tried; not ablated since (docs/log.md).
     """
