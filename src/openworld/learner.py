@@ -58,9 +58,10 @@ class Learner:
 
     def advance(self, *inputs: Tensor) -> dict[str, Tensor]:
         """From what was drawn to new weights, without the host; scalars worth a line in the record."""
-        drawn, pace, draws = Drawn(*inputs[:4]), inputs[4], inputs[5:]
+        num_drawn = len(Drawn._fields)
+        pace, *draws = inputs[num_drawn:]
         with torch.no_grad():
-            batch = drawn.shown(self.view)
+            batch = Drawn(*inputs[:num_drawn]).shown(self.view)
         result = self.method.loss(self.network, batch, *draws)
         step, rate, share = pace.unbind()
         gradient_norm = self.optimiser.update(result.loss, rate, step)
