@@ -20,6 +20,7 @@ LAYERS = [
         "sinkhorn",
         "uncertainty",
         "metrics",
+        "kmeans",
         "runtime",
         "data.image_ops",
         "progress",
