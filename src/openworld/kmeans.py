@@ -31,8 +31,8 @@ class Clustering:
 def kmeans_sweep(features_ND: Tensor, counts: Sequence[int], source: Generator, runs: int = 3) -> Iterator[Clustering]:
     """Clusterings for every number of clusters in ascending order.
 
-    The first k starts from k-means++, each other one from the clusters of the k before it, with new centres drawn
-    among the samples by their squared distance from the nearest centre, as k-means++ draws them.
+    The first k starts from centres found one by one, each other k from the clusters of the one before it and as many
+    new centres as it has more.
     """
     if list(counts) != sorted(set(counts)) or not 0 < counts[0] <= counts[-1] <= len(features_ND):
         raise ValueError(f"numbers of clusters must ascend from 1 to {len(features_ND)} at most")
@@ -50,23 +50,28 @@ def kmeans_sweep(features_ND: Tensor, counts: Sequence[int], source: Generator, 
 
 
 def new_centres(features_ND: Tensor, nearest_RN: Tensor, source: Generator) -> tuple[Tensor, Tensor]:
-    """One more centre for each run: of samples drawn by their squared distances, the one that shortens them most."""
+    """One more centre for each run, and the squared distances to the nearest centre with it.
+
+    Of samples drawn by their squared distances, the one that shortens them most; then the mean of those that it draws
+    to itself, since a single sample lies far from all others where there are many features.
+    """
     weights_RN = nearest_RN.clamp(min=1e-30)  # a set may have fewer different samples than clusters
     candidates_RT = torch.multinomial(weights_RN, CANDIDATES, replacement=True, generator=source)
     distances_RNT = squared_distances(features_ND, features_ND[candidates_RT])
-    shortened_RNT = torch.minimum(nearest_RN[..., None], distances_RNT)
-    best_R = shortened_RNT.sum(dim=1).argmin(dim=1)
+    best_R = torch.minimum(nearest_RN[..., None], distances_RNT).sum(dim=1).argmin(dim=1)
     runs_R = torch.arange(len(best_R), device=best_R.device)
-    return features_ND[candidates_RT[runs_R, best_R]][:, None], shortened_RNT[runs_R, :, best_R]
+    is_drawn_RN = (distances_RNT[runs_R, :, best_R] <= nearest_RN).float()
+    means_RD = is_drawn_RN @ features_ND / is_drawn_RN.sum(dim=1, keepdim=True).clamp(min=1)
+    return means_RD[:, None], torch.minimum(nearest_RN, squared_distances(features_ND, means_RD[:, None])[..., 0])
 
 
 def settle(features_ND: Tensor, centres_RKD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Lloyd's rounds until hardly anything changes: centres, labels, and squared distances to the nearest centre."""
     before_R = torch.full((len(centres_RKD),), torch.inf, device=features_ND.device)
-    for _ in range(MOST_ROUNDS):
+    for left in reversed(range(MOST_ROUNDS)):
         nearest_RN, labels_RN = squared_distances(features_ND, centres_RKD).min(dim=2)
         inertia_R = nearest_RN.sum(dim=1)
-        if bool((inertia_R >= (1 - TOLERANCE) * before_R).all()):
+        if not left or bool((inertia_R >= (1 - TOLERANCE) * before_R).all()):
             break
         before_R = inertia_R
         centres_RKD = means_of_clusters(features_ND, centres_RKD, labels_RN, nearest_RN)
