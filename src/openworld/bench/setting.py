@@ -13,6 +13,8 @@ from openworld.recipes import RECIPES
 from openworld.runtime import Runtime
 
 SIDE, NUM_CLASSES = 32, 100
+SIZES = {"cuda": (50_000, 10_000, 50), "cpu": (2_000, 400, 5)}
+"""Images to train on and to test on, and how often a step is repeated to be timed."""
 ON_A_CPU = {"network": "small-32", "batch_labelled": 64, "batch_unlabelled": 128, "epoch_steps": 16}
 
 
@@ -28,10 +30,9 @@ class Setting:
 
 
 def make_setting(runtime: Runtime) -> Setting:
-    is_cuda = runtime.device.type == "cuda"
-    num_train, num_test, repeats = (50_000, 10_000, 50) if is_cuda else (2_000, 400, 5)
+    num_train, num_test, repeats = SIZES[runtime.device.type]
     config = RECIPES["paper"]("cifar100")
-    if not is_cuda:
+    if runtime.device.type == "cpu":
         config = replace(config, ON_A_CPU)
     draw = np.random.default_rng(0)
     pixels = draw.integers(0, 256, (num_train + num_test, SIDE, SIDE, 3), dtype=np.uint8)
