@@ -3,18 +3,17 @@
 import functools
 import hashlib
 import logging
-import os
 import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from openworld.places import cache_dir
+from openworld.places import cache_dir, write_to_cache
 
 P, R = ParamSpec("P"), TypeVar("R")
 
@@ -107,20 +106,9 @@ def keep(path: Path) -> None:
     mode.is_saved = True
     artifacts = torch.compiler.save_cache_artifacts()
     if artifacts is not None:
-        _write_aside(path, zlib.compress(artifacts[0]))
+        write_to_cache(path, zlib.compress(artifacts[0]))
 
 
 def _num_new() -> int:
     """Graphs that were compiled and not found."""
     return torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"]
-
-
-def _write_aside(path: Path, content: bytes) -> None:
-    aside = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(content)
-        aside.replace(path)
-    except OSError:
-        with suppress(OSError):
-            aside.unlink()

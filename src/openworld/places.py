@@ -1,6 +1,7 @@
 """Where data and caches lie, and how many cores there are. Free of torch, for commands that answer at once."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -12,6 +13,18 @@ def default_data_dir() -> Path:
 def cache_dir() -> Path:
     """What can be made again lies here: decoded images, and what is known of files."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openworld"
+
+
+def write_to_cache(path: Path, content: bytes) -> None:
+    """A file that is there whole or not at all. Nothing depends on it: where it cannot be written, it is left out."""
+    aside = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_bytes(content)
+        aside.replace(path)
+    except OSError:
+        with suppress(OSError):  # on a read-only disk there is nothing to remove, and no way to
+            aside.unlink()
 
 
 def count_cores() -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from openworld import __version__, checkpoint
+from openworld import __version__, checkpoint, compiling
 from openworld.checkpoint import Checkpoint, DamagedCheckpoint
 from openworld.config import Config, options, read_toml, replace, write_toml
 from openworld.errors import UserError
@@ -202,6 +202,8 @@ def environment(device: torch.device) -> dict[str, Any]:
         "torch": torch.__version__,
         "platform": platform.platform(),
         "device": describe(device),
+        "compiles": compiling.mode.is_on,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
         "cpu_threads": torch.get_num_threads(),
         "cpu_count": os.cpu_count(),
     }

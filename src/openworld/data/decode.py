@@ -140,5 +140,5 @@ def _orientation(image: Image.Image) -> object:
         return Image.Image.getexif(image).get(Base.Orientation)
     except MemoryError:
         raise
-    except Exception:
+    except Exception:  # Pillow lets through whatever its parser met: struct.error, SyntaxError, KeyError and others
         return None

@@ -13,6 +13,7 @@ from openworld.data.decode import BadImage, decode
 from openworld.data.pool import in_pieces
 from openworld.data.store import NO_KEY, Store, write_row
 from openworld.errors import UserError
+from openworld.places import write_to_cache
 
 FILES_PER_TASK = 64
 ROWS_PER_COMMIT = 2048
@@ -164,12 +165,5 @@ class Remembered:
             state = self.states.get(path)
             if state and fact.key != NO_KEY and state[2] < self.opened_ns - SETTLED_NS:
                 self.entries[path] = [*state, fact.key.hex(), fact.problem]
-        if self.entries == before:
-            return
-        aside = self.path.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_text(json.dumps(self.entries))
-            aside.replace(self.path)
-        except OSError:  # without a memory the next run reads all files again
-            aside.unlink(missing_ok=True)
+        if self.entries != before:  # without a memory the next run reads all files again
+            write_to_cache(self.path, json.dumps(self.entries).encode())
