@@ -97,18 +97,17 @@ def loader_rate(config, world: OpenWorld, steps: int = 10) -> float:
 
 def measure(config, world: OpenWorld, runtime: Runtime) -> dict[str, float]:
     learner = Learner(config, world.training, runtime)
-    batches = Batches(world.training, config.training, config.seed, learner.method.num_views)
     began = time.perf_counter()
     for _ in range(CALLS_BEFORE_RECORDING + FIRST):
-        learner.learn(batches)
+        learner.learn()
     wait_for(runtime.device)
     set_up_s = time.perf_counter() - began
-    step_s = seconds_of(lambda: learner.learn(batches), runtime.device, times=4)
+    step_s = seconds_of(learner.learn, runtime.device, times=4)
     images = config.training.batch_labelled + config.training.batch_unlabelled
     result = {"step_ms": 1000 * step_s, "samples_per_s": images / step_s, "set_up_s": set_up_s}
     if runtime.device.type == "cuda":
         result["peak_memory_gib"] = torch.cuda.max_memory_reserved() / 2**30
-        del learner, batches
+        del learner
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     return result

@@ -62,7 +62,7 @@ class Training:
         "mlp",
     ] = "resnet18-cifar"
     """The network; the suffix names its stem. On a CPU: small (8 px), small-32, small-64. For features: mlp."""
-    augment: Literal["digits", "cifar", "tiny", "photos", "imagenet", "features"] = "cifar"
+    augment: Literal["digits", "cifar", "simclr", "tiny", "photos", "imagenet", "features"] = "cifar"
     """The family of random views."""
     image_size: int | None = None
     """Side of the square to which images are brought; by default those of a benchmark keep theirs."""
@@ -138,12 +138,26 @@ class TrsslOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SimclrOptions:
+    """Features without labels."""
+
+    contrast_temperature: float = 0.2
+    """Temperature of the contrastive loss."""
+    projection: int = 128
+    """Width of the projection on which that loss works."""
+
+    def __post_init__(self):
+        _check(self.contrast_temperature > 0, "contrast_temperature", self.contrast_temperature, "above 0")
+        _check(self.projection >= 2, "projection", self.projection, "2 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """Everything that decides the numbers of a run."""
 
     data: str = "digits"
     """What to train on: digits, another benchmark's name, a folder, a manifest.csv or an .npz."""
-    method: Literal["trssl"] = "trssl"
+    method: Literal["trssl", "simclr"] = "trssl"
     """How to train."""
     recipe: str = "auto"
     """The named configuration to start from; auto takes the one for the data."""
@@ -154,6 +168,7 @@ class Config:
     problem: Problem = field(default_factory=Problem)
     training: Training = field(default_factory=Training)
     trssl: TrsslOptions = field(default_factory=TrsslOptions)
+    simclr: SimclrOptions = field(default_factory=SimclrOptions)
 
     def __post_init__(self):
         for name, value in flatten(self).items():

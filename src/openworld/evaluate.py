@@ -12,6 +12,7 @@ from openworld.config import Config
 from openworld.data.batches import Batches
 from openworld.data.problem import OpenWorld, TrainingSet, Truth, pose
 from openworld.errors import UserError
+from openworld.features import extract, linear_probe_accuracy, neighbours_accuracy
 from openworld.metrics import (
     PROTOCOLS,
     accuracy,
@@ -77,6 +78,21 @@ def evaluate_part(network: Network, world: OpenWorld, part: str | None) -> dict[
         "protocols": {protocol: vars(accuracy(counts, num_seen, protocol)) for protocol in PROTOCOLS},
         "nmi": normalised_mutual_information(counts),
         "ari": adjusted_rand_index(counts),
+    }
+
+
+def probe_features(network: Network, world: OpenWorld) -> dict[str, float] | None:
+    """What the features are worth: accuracies on the test part when all training samples come with their classes."""
+    data, train = world.training, world.truths["unlabelled"]
+    if "test" not in world.truths or (train.labels < 0).any() or (world.truths["test"].labels < 0).any():
+        return None
+    known = torch.cat([extract(network, part, data.family) for part in (data.labelled, data.unlabelled)])
+    labels = torch.cat([data.labels, torch.from_numpy(train.labels).to(data.device)])
+    judged = extract(network, world.truths["test"].samples, data.family)
+    truth = torch.from_numpy(world.truths["test"].labels).to(data.device)
+    return {
+        "neighbours": neighbours_accuracy(known, labels, judged, truth),
+        "linear": linear_probe_accuracy(known, labels, judged, truth),
     }
 
 

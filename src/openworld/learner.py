@@ -34,12 +34,14 @@ class Learner:
         network = build_network(training.network, data.num_classes, data.mean, data.std, source)
         self.network = network.to(data.device)
         self.average = Average(self.network, training)
-        self.optimiser = Optimiser(self.network, training)
         self.method = METHODS[config.method](config, data)
+        self.optimiser = Optimiser(self.network, self.method, training)
+        views = self.method.num_views, self.method.uses_labels
+        self.batches = Batches(data, training, config.seed, *views)
         self.kept: Path | None = None
         if runtime.compile:
             sizes = training.batch_labelled, training.batch_unlabelled
-            kind = config.method, training.network, training.augment, data.unlabelled.shape, data.num_classes, sizes
+            kind = config.method, training.network, training.augment, data.unlabelled.shape, sizes
             self.kept = kept_path(data.device, *kind)
             load_kept(self.kept)
             tell_of_compiling(runtime.quiet)
@@ -48,8 +50,9 @@ class Learner:
         self.meter = Meter()
         self.step = 0
 
-    def learn(self, batches: Batches) -> None:
+    def learn(self) -> None:
         """One step. Everything that differs from other steps is drawn here; the rest is the same work every time."""
+        batches = self.batches
         pace = self.step, learning_rate(self.step, self.training), self.average.share(self.step)
         draws = torch.tensor(pace, dtype=torch.float64), *self.method.draw(batches.rows, self.step)
         inputs = *batches.draw(self.step), *(stage(drawn, batches.data.device) for drawn in draws)
@@ -73,10 +76,17 @@ class Learner:
         if self.kept:
             keep(self.kept)
 
-    def settle_average(self, batches: Batches) -> None:
+    def settle_average(self) -> None:
         """Make the averaged model fit for use: its BatchNorm statistics are those of the latest batches."""
         recent = range(max(self.step - RECALIBRATION_BATCHES, 0), self.step)
-        self.average.recalibrate(batches.at(step).views for step in recent)
+        self.average.recalibrate(self.batches.at(step).views for step in recent)
+
+    def end_epoch(self) -> Network:
+        """What the method does once an epoch; returns the averaged model as it answers after that."""
+        average = self.answering_average()
+        self.method.end_epoch(average, self.batches, self.step)
+        self.average.network.head.load_state_dict(average.head.state_dict())  # where a method may have put its classes
+        return average
 
     def answering_average(self) -> Network:
         """The averaged model as it answers now; always the same object, for the sake of what was recorded with it."""

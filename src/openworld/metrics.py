@@ -100,6 +100,11 @@ def _matched(counts_CP: np.ndarray) -> np.ndarray:
     return correct_C
 
 
+def matched_columns(counts_CP: np.ndarray) -> np.ndarray:
+    """(C,) for each class the id that it gets in that matching; there must be an id for each."""
+    return linear_sum_assignment(counts_CP, maximize=True)[1]
+
+
 def _per_cent(part: int, whole: int) -> float | None:
     return 100 * float(part) / float(whole) if whole else None
 

@@ -186,20 +186,24 @@ class Network(nn.Module):
         self.body = body
         self.head = CosineHead(body.num_features, num_classes)
 
+    def features(self, images: Tensor) -> Tensor:
+        """(B, D), before the head."""
+        return _train_features(self, images) if self.training else _features(self, images)
+
     def forward(self, images: Tensor) -> Tensor:
-        return _train_pass(self, images) if self.training else _pass(self, images)
+        return self.head(self.features(images))
 
 
-def _pass(network: Network, images: Tensor) -> Tensor:
+def _features(network: Network, images: Tensor) -> Tensor:
     images = (images - network.mean) / network.std
     if images.dim() == 4:
         images = images.contiguous(memory_format=torch.channels_last)
     # bfloat16 halves the bytes and doubles the arithmetic on a GPU; on some CPUs it kills the process
     with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
-        return network.head(network.body(images))
+        return network.body(images)
 
 
-_train_pass = compilable(_pass)
+_train_features = compilable(_features)  # without the head: one compilation serves any number of classes
 
 
 def build_network(name: str, num_classes: int, mean_C: Tensor, std_C: Tensor, source: torch.Generator) -> Network:

@@ -36,15 +36,17 @@ def averaging_decay(training: Training) -> float:
 class Optimiser:
     """SGD that refuses a step which is not finite, without asking the device about it at every step."""
 
-    def __init__(self, network: Network, training: Training):
+    def __init__(self, network: Network, method: nn.Module, training: Training):
+        """`method` may have weights of its own."""
         self.network = network
-        self.names = [name for name, _ in network.named_parameters()]
+        named = [*network.named_parameters(), *method.named_parameters(prefix="method")]
+        self.names, self.parameters = zip(*named, strict=True)
         device = next(network.parameters()).device
         self.rate = torch.zeros((), device=device)
         self.failed = torch.zeros((), device=device)
         self.failed_step = torch.zeros((), dtype=torch.int64, device=device)
         self.sgd = torch.optim.SGD(
-            network.parameters(),
+            self.parameters,
             lr=self.rate,
             momentum=training.momentum,
             weight_decay=training.weight_decay,
@@ -59,7 +61,7 @@ class Optimiser:
 
     def descend(self, loss: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         """One step of SGD. From the first loss or gradient that is not finite, none counts."""
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.network.parameters()])
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         bad = ~(loss.isfinite() & norm.isfinite())
         self.failed_step.copy_(torch.where((self.failed == 0) & bad, step, self.failed_step))
         self.failed.copy_(torch.maximum(self.failed, bad.float()))
@@ -75,7 +77,7 @@ class Optimiser:
 
     def state(self) -> dict[str, Tensor]:
         """The momentum of each parameter by its name."""
-        parameters = zip(self.names, self.network.parameters(), strict=True)
+        parameters = zip(self.names, self.parameters, strict=True)
         return {
             name: self.sgd.state[p]["momentum_buffer"]
             for name, p in parameters
@@ -83,7 +85,7 @@ class Optimiser:
         }
 
     def load(self, state: dict[str, Tensor]) -> None:
-        for name, parameter in zip(self.names, self.network.parameters(), strict=True):
+        for name, parameter in zip(self.names, self.parameters, strict=True):
             if name in state:
                 momentum = torch.empty_like(parameter, requires_grad=False)  # in the parameter's memory layout
                 self.sgd.state[parameter]["momentum_buffer"] = momentum.copy_(state[name])

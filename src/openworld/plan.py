@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from openworld.config import Config, replace
-from openworld.data.batches import Batches
 from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import BadImage, image_size
@@ -73,7 +72,7 @@ def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = No
     """Defaults < recipe < what follows from the data < what was asked for, by flat names."""
     data = asked.get("data", "digits") if dataset else found_again(asked.get("data", "digits"))
     is_benchmark = dataset is None and data in BENCHMARKS
-    recipe = recipe_for(asked.get("recipe", "auto"), data, is_benchmark)
+    recipe = recipe_for(asked.get("recipe", "auto"), data, is_benchmark, asked.get("method", "trssl"))
     dataset = dataset or open_dataset(data, runtime.data_dir)
     refuse_idle_settings(asked, dataset)
     config = RECIPES[recipe](data)
@@ -177,15 +176,14 @@ def fit_to_time(
 def measure_costs(config: Config, data: TrainingSet, runtime: Runtime) -> tuple[float, float]:
     """Seconds of a training step, and of a sample that passes through the network in a random view."""
     learner = Learner(config, data, runtime)
-    batches = Batches(data, config.training, config.seed, learner.method.num_views)
-    random_answer = batches.answers(frozen(learner.network), "measure", 0)
-    chunk = next(data.unlabelled.chunks(batches.rows))
+    random_answer = learner.batches.answers(frozen(learner.network), "measure", 0)
+    chunk = next(data.unlabelled.chunks(learner.batches.rows))
 
     def pass_through() -> None:
         with torch.no_grad():
             random_answer(chunk)
 
-    step_seconds = seconds_of(lambda: learner.learn(batches), runtime.device)
+    step_seconds = seconds_of(learner.learn, runtime.device)
     return step_seconds, seconds_of(pass_through, runtime.device) / len(chunk)
 
 

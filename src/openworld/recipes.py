@@ -49,6 +49,22 @@ def paper(data: str) -> Config:
     return config
 
 
+def simclr(data: str) -> Config:
+    """Features without labels, for `openworld estimate` and as a start: SimCLR with SGD.
+
+    Command: openworld train --method simclr.
+    """
+    base = digits(data) if data == "digits" else paper(data)
+    config = replace(base, method="simclr")
+    if data == "digits":
+        training = replace(base.training, batch_unlabelled=256, lr=0.3)
+    elif data in ("cifar10", "cifar100"):
+        training = replace(base.training, augment="simclr", steps=16_384, batch_unlabelled=384, lr=0.3)
+    else:
+        training = replace(base.training, lr=0.3)
+    return replace(config, training=training)
+
+
 def _photos(**settings) -> Training:
     """100 epochs, 10 of them to warm up; images of 256 x 256, of which a view shows 224 x 224."""
     return Training(image_size=256, steps=102_400, warmup=0.1, **settings)
@@ -68,12 +84,14 @@ def own(data: str) -> Config:
     )
 
 
-RECIPES: dict[str, Callable[[str], Config]] = {"digits": digits, "paper": paper, "own": own}
+RECIPES: dict[str, Callable[[str], Config]] = {"digits": digits, "paper": paper, "simclr": simclr, "own": own}
 
 
-def recipe_for(name: str, data: str, is_benchmark: bool) -> str:
-    """The recipe's name, with auto settled by the data."""
+def recipe_for(name: str, data: str, is_benchmark: bool, method: str) -> str:
+    """The recipe's name, with auto settled by the data and the method."""
     if name == "auto":
+        if is_benchmark and method == "simclr":
+            return "simclr"
         return "own" if not is_benchmark else "digits" if data == "digits" else "paper"
     if name not in RECIPES:
         raise UserError(f"--recipe {name}: no such recipe{did_you_mean(name, RECIPES)} ({', '.join(RECIPES)})")

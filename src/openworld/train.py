@@ -6,11 +6,10 @@ from typing import Any
 import torch
 
 from openworld.config import Config
-from openworld.data.batches import Batches
 from openworld.data.problem import OpenWorld, pose
 from openworld.engine import CALLS_BEFORE_RECORDING
 from openworld.errors import UserError
-from openworld.evaluate import evaluate_part, progress_scores, write_predictions
+from openworld.evaluate import evaluate_part, probe_features, progress_scores, write_predictions
 from openworld.learner import Learner
 from openworld.nets import Network, frozen
 from openworld.optim import learning_rate
@@ -31,14 +30,13 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
     world = world or pose(config, runtime, run.split())
     training, device = config.training, runtime.device
     learner = Learner(config, world.training, runtime)
-    batches = Batches(world.training, training, config.seed, learner.method.num_views)
-    display = ProgressDisplay(training.steps, batches.rows, runtime.quiet)
+    display = ProgressDisplay(training.steps, learner.batches.rows, runtime.quiet)
     warn_of_weak_spots(world, display)
     with run.at_work(config, world.split_json(), device), StopSignals() as stop, display:
         clock = start_or_resume(learner, run, display)
         first_in_stride = learner.step + CALLS_BEFORE_RECORDING + 1
         while learner.step < training.steps:
-            learner.learn(batches)
+            learner.learn()
             if learner.step == first_in_stride:  # what the first steps set up says nothing about the others
                 display.begin(learner.step)
             stop_signal = stop.received
@@ -46,10 +44,9 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
             if device.type == "cpu" or at_end_of_epoch or stop_signal or learner.step % STEPS_BETWEEN_CHECKS == 0:
                 refuse_failure(learner, run, display)
             if at_end_of_epoch or stop_signal:
-                learner.settle_average(batches)
+                learner.settle_average()
             if at_end_of_epoch:
-                average = learner.answering_average()
-                learner.method.end_epoch(average, batches, learner.step)
+                average = learner.end_epoch()
                 line = record_epoch(learner, average, world, config, run, clock)
                 display.show(learner.step, line["loss"], line["average"])
                 learner.keep_compiled()
@@ -60,7 +57,7 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
             if stop_signal:
                 raise Interrupted(stop_signal, f"stopped at step {learner.step}")
         average = learner.answering_average()
-        class_sizes = write_predictions(run, average, world, batches, config)
+        class_sizes = write_predictions(run, average, world, learner.batches, config)
         return summarise(learner, average, world, class_sizes, config, run, clock)
 
 
@@ -158,6 +155,7 @@ def summarise(
         "recipe": config.recipe,
         "switches": config.switched_off(),
         "device": describe(world.training.device),
+        "probes": None if learner.method.uses_labels else probe_features(average, world),
         "class_sizes": class_sizes,
         "dropped_images": len(world.dropped),
     }

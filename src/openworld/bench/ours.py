@@ -12,7 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from openworld.bench.setting import Setting, matrix_peak
 from openworld.bench.timing import seconds_of
-from openworld.data.batches import Batches
 from openworld.engine import CALLS_BEFORE_RECORDING, Recorder, stage, wait_for
 from openworld.evaluate import progress_scores
 from openworld.learner import Learner
@@ -29,27 +28,26 @@ def measure_ours(setting: Setting, runtime: Runtime, tell: Callable[[str], None]
     tell("setting up a step ...")
     began = time.perf_counter()
     learner = Learner(config, data, runtime)
-    batches = Batches(data, config.training, config.seed, learner.method.num_views)
     for _ in range(CALLS_BEFORE_RECORDING + 1):
-        learner.learn(batches)
+        learner.learn()
     wait_for(device)
     set_up_s = time.perf_counter() - began
     tell(f"set up in {set_up_s:.0f} s")
-    step_s = seconds_of(lambda: learner.learn(batches), device, setting.repeats)
+    step_s = seconds_of(learner.learn, device, setting.repeats)
     tell(f"a step: {1000 * step_s:.1f} ms")
-    passes = measure_passes(learner, batches, setting, device)
+    passes = measure_passes(learner, setting, device)
     memory = peak_memory(device)
     tell(f"the uncertainty of all images: {passes['uncertainty_s']:.2f} s; now a whole epoch ...")
-    epoch_s = seconds_of(lambda: one_epoch(learner, batches, setting), device, rounds=1)
+    epoch_s = seconds_of(lambda: one_epoch(learner, setting), device, rounds=1)
     tell(f"an epoch: {epoch_s:.1f} s")
-    parts = {name: 1000 * seconds for name, seconds in measure_parts(learner, batches, setting.repeats)}
+    parts = {name: 1000 * seconds for name, seconds in measure_parts(learner, setting.repeats)}
     flops, peak = flops_of_a_step(config, data, runtime), matrix_peak(device)
     return {
         "step_ms": 1000 * step_s,
         **passes,
         "epoch_s": epoch_s,
         "set_up_s": set_up_s,
-        "images_per_s": batches.rows / step_s,
+        "images_per_s": learner.batches.rows / step_s,
         "tflop_per_step": flops,
         "matrix_peak_tflops": peak,
         "share_of_peak": flops / step_s / peak,
@@ -58,12 +56,12 @@ def measure_ours(setting: Setting, runtime: Runtime, tell: Callable[[str], None]
     }
 
 
-def measure_passes(learner: Learner, batches: Batches, setting: Setting, device: torch.device) -> dict[str, float]:
+def measure_passes(learner: Learner, setting: Setting, device: torch.device) -> dict[str, float]:
     """Seconds, after a first time that sets things up."""
-    data, truth = batches.data, setting.world.truths["test"]
+    data, truth = learner.batches.data, setting.world.truths["test"]
     work = {
-        "settling_s": lambda: learner.settle_average(batches),
-        "uncertainty_s": lambda: learner.method.end_epoch(learner.answering_average(), batches, learner.step),
+        "settling_s": learner.settle_average,
+        "uncertainty_s": learner.end_epoch,
         "evaluation_s": lambda: progress_scores(learner.answering_average(), truth, data),
     }
     seconds = {}
@@ -73,20 +71,20 @@ def measure_passes(learner: Learner, batches: Batches, setting: Setting, device:
     return seconds
 
 
-def one_epoch(learner: Learner, batches: Batches, setting: Setting) -> None:
+def one_epoch(learner: Learner, setting: Setting) -> None:
     """As training does it, without the files."""
     for _ in range(setting.config.training.epoch_steps):
-        learner.learn(batches)
-    learner.settle_average(batches)
-    average = learner.answering_average()
-    learner.method.end_epoch(average, batches, learner.step)
+        learner.learn()
+    learner.settle_average()
+    average = learner.end_epoch()
     for network in (average, frozen(learner.network)):
-        progress_scores(network, setting.world.truths["test"], batches.data)
+        progress_scores(network, setting.world.truths["test"], learner.batches.data)
 
 
-def measure_parts(learner: Learner, batches: Batches, repeats: int) -> Iterator[tuple[str, float]]:
+def measure_parts(learner: Learner, repeats: int) -> Iterator[tuple[str, float]]:
     """Seconds of each part by itself."""
-    method, network, data, device = learner.method, learner.network, batches.data, batches.data.device
+    method, network, batches = learner.method, learner.network, learner.batches
+    data, device = batches.data, batches.data.device
     drawn = batches.draw(0)
     batch = drawn.shown(data.family.view)
     weight, partners, queue_weight = (stage(drawn, device) for drawn in method.draw(batches.rows, 0))
@@ -130,9 +128,8 @@ def flops_of_a_step(config, data, runtime: Runtime) -> float:
     """TFLOP of the matrix products and convolutions, counted in one plain step."""
     plain = Runtime(runtime.device, runtime.data_dir, quiet=True)
     learner = Learner(config, data, plain)
-    batches = Batches(data, config.training, config.seed, learner.method.num_views)
     with FlopCounterMode(display=False) as counter:
-        learner.learn(batches)
+        learner.learn()
     return counter.get_total_flops() / 1e12
 
 

@@ -88,6 +88,15 @@ def cifar_view(images: Tensor, numbers: Tensor) -> Tensor:
 
 
 @compilable
+def simclr_view(images: Tensor, numbers: Tensor) -> Tensor:
+    """Views that differ more: what is left in common has to be the object."""
+    draw, size = Draws(numbers), images.shape[2]
+    sides = resized_sides(draw, size, smallest_area=0.2)
+    pixels = colour_jitter(crop_and_flip(images, draw, sides, room=size - sides, size=size), draw, share=0.8)
+    return apply_to(draw.chance(0.2), ops.grayscale, pixels)
+
+
+@compilable
 def tiny_view(images: Tensor, numbers: Tensor) -> Tensor:
     draw = Draws(numbers)
     return jitter_gray_blur(padded_or_resized_crop(images, draw, smallest_area=0.5), draw)
@@ -122,6 +131,7 @@ def draw_for_images(images: Tensor, source: Generator) -> Tensor:
 IMAGE_FAMILIES = {
     "digits": Family(draw_for_images, digits_view, as_floats),
     "cifar": Family(draw_for_images, cifar_view, as_floats),
+    "simclr": Family(draw_for_images, simclr_view, as_floats),
     "tiny": Family(draw_for_images, tiny_view, as_floats),
     "photos": Family(draw_for_images, partial(photos_view, smallest_area=0.5), centre_crop),
     "imagenet": Family(draw_for_images, partial(photos_view, smallest_area=0.2), centre_crop),

@@ -53,8 +53,9 @@ STEPS_AHEAD = 2
 class Batches:
     """Draws batches and views from a training set."""
 
-    def __init__(self, data: TrainingSet, training: Training, seed: int, num_views: int):
+    def __init__(self, data: TrainingSet, training: Training, seed: int, num_views: int, uses_labels: bool = True):
         check_batch_sizes(data, training)
+        self.num_labelled = training.batch_labelled if uses_labels else 0
         self.data, self.training, self.seed, self.num_views = data, training, seed, num_views
         self._orders: dict[tuple[str, int], Tensor] = {}
         self._recorders: WeakKeyDictionary[nn.Module, Recorder] = WeakKeyDictionary()
@@ -62,7 +63,7 @@ class Batches:
     @property
     def rows(self) -> int:
         """Images in a batch."""
-        return self.training.batch_labelled + self.num_views * self.training.batch_unlabelled
+        return self.num_labelled + self.num_views * self.training.batch_unlabelled
 
     def draw(self, step: int) -> Drawn:
         data = self.data
@@ -111,14 +112,15 @@ class Batches:
 
     def _positions_at(self, step: int) -> tuple[Tensor, Tensor]:
         """The numbers of the labelled and of the unlabelled samples of a step."""
-        data, training = self.data, self.training
         return (
-            self._positions("labelled", len(data.labelled), training.batch_labelled, step),
-            self._positions("unlabelled", len(data.unlabelled), training.batch_unlabelled, step),
+            self._positions("labelled", len(self.data.labelled), self.num_labelled, step),
+            self._positions("unlabelled", len(self.data.unlabelled), self.training.batch_unlabelled, step),
         )
 
     def _positions(self, purpose: str, size: int, count: int, step: int) -> Tensor:
         """Rows [step * count, (step + 1) * count) of an endless sequence of shuffled passes over the set."""
+        if not count:
+            return torch.empty(0, dtype=torch.int64)
         first, last = step * count, (step + 1) * count
         epochs = range(first // size, (last - 1) // size + 1)
         rows = torch.cat([self._order(purpose, size, epoch) for epoch in epochs])

@@ -22,13 +22,16 @@ class StepResult:
 class Method(nn.Module, ABC):
     """A method reads like its paper's algorithm box, and writes no device code.
 
-    Its state, whatever must survive a checkpoint, is its registered buffers, which are changed in place. On a GPU its
+    Its state, whatever must survive a checkpoint, is its registered buffers, which are changed in place, and its
+    parameters, which are trained together with the network's. On a GPU its
     loss is recorded once for all steps: what differs from step to step has to come in by the batch,
     by `draw` or by a buffer, and nothing may depend on a value that the host would have to wait for.
     """
 
     num_views: int
     """Views of each unlabelled sample that it wants in a batch."""
+    uses_labels = True
+    """Whether it wants labelled samples in a batch."""
 
     def __init__(self, config: Config, data: TrainingSet):
         super().__init__()
@@ -42,4 +45,4 @@ class Method(nn.Module, ABC):
         """The loss of one step."""
 
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
-        """Called with the averaged network after every `epoch_steps` steps. By default nothing."""
+        """Called with the averaged network after every `epoch_steps` steps; it may change the head. By default nothing."""
