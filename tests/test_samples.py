@@ -22,8 +22,10 @@ from openworld.data.batches import Batches
 from openworld.data.decode import decode
 from openworld.data.loading import Loader
 from openworld.data.own import from_arrays, read_own
+from openworld.data.pool import Pool
 from openworld.data.problem import OpenWorld, pose
-from openworld.data.samples import Kept, Streamed
+from openworld.data.reading import read_piece
+from openworld.data.samples import Feeder, Kept, Streamed
 from openworld.data.store import Store
 from openworld.errors import UserError
 from openworld.recipes import own
@@ -124,6 +126,76 @@ def test_all_workers_work_on_what_is_wanted_now(monkeypatch):
     chunks = samples.chunks()
     next(chunks)
     assert len(feeder.pending) > 1
+
+
+@pytest.fixture
+def submitted(monkeypatch) -> list[str]:
+    """The paths of the images that workers are to read."""
+    paths, original = [], Pool.submit
+
+    def submit(self, function, *work):
+        if function is read_piece:
+            paths.extend(item.path for item in work[2])
+        return original(self, function, *work)
+
+    monkeypatch.setattr(Pool, "submit", submit)
+    return paths
+
+
+@pytest.mark.parametrize("slots", [10, 12])
+def test_what_nobody_comes_for_gives_way(monkeypatch, submitted, slots):
+    """Two batches of five pieces need most of the ring, and others were told of before."""
+    monkeypatch.setattr(module, "PIECE", 4)
+    monkeypatch.setattr(module, "MOST_PIECES", slots)
+    world = world_of(STREAMED)
+    batches_of(world).draw(100)
+    batches, read, while_reading = batches_of(world), Feeder.read, []
+
+    def counting(self, *arguments):
+        before = len(submitted)
+        read(self, *arguments)
+        while_reading.append(len(submitted) - before)
+
+    monkeypatch.setattr(Feeder, "read", counting)
+    for step in range(20):
+        batches.draw(step)
+    assert sum(while_reading[:2]) == 17  # nothing of the first batch was read ahead
+    assert not any(while_reading[slots + 6 :])  # after a ring of reads, and two reads for each of three steps more
+
+
+def test_only_what_was_told_of_long_ago_gives_way(monkeypatch, submitted):
+    monkeypatch.setattr(module, "PIECE", 2)
+    monkeypatch.setattr(module, "MOST_PIECES", 3)
+    samples = world_of(STREAMED).training.unlabelled
+    feeder, nothing = samples.feeder, torch.empty(0, dtype=torch.int64)
+    submitted.clear()
+    samples.prefetch(torch.arange(6))
+    first, second, third = feeder.pending
+    samples.take(nothing)
+    samples.prefetch(torch.arange(2))
+    for _ in range(2):
+        samples.take(nothing)
+    samples.prefetch(torch.arange(6, 10))  # told of three reads ago is not long ago: there is no room
+    assert list(feeder.pending) == [second, third, first]
+    samples.take(nothing)
+    samples.prefetch(torch.arange(2, 4))
+    samples.prefetch(torch.arange(6, 10))
+    assert list(feeder.pending)[:2] == [first, second]
+    assert len(submitted) == 8  # only the third has given way, and so only one more has come
+    samples.take(torch.tensor([6, 7, 0, 1, 2, 3]))
+    assert len(submitted) == 8
+    assert not feeder.pending
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 7, 11, 14, 18, 30])
+def test_a_pass_decodes_every_image_once(monkeypatch, submitted, size):
+    """Also where a chunk is more than half the ring, or more than all of it."""
+    monkeypatch.setattr(module, "PIECE", 4)
+    monkeypatch.setattr(module, "MOST_PIECES", 4)
+    samples = world_of(STREAMED).training.unlabelled
+    submitted.clear()  # posing the problem takes a pass too
+    assert sum(map(len, samples.chunks(size))) == 30
+    assert sorted(submitted) == sorted(item.path for item in samples.items)
 
 
 def test_reading_ahead_asks_for_the_next_batches(monkeypatch):

@@ -8,8 +8,9 @@ from openworld.data.dataset import Dataset
 from openworld.data.opening import IN_MEMORY
 from openworld.data.own import from_arrays, from_frame
 from openworld.errors import UserError
+from openworld.estimate import settle_class_count
 from openworld.plan import plan_run
-from openworld.record import RunFolder, new_folder
+from openworld.record import RunFolder, new_path
 from openworld.runtime import make_runtime
 from openworld.train import train
 
@@ -37,7 +38,7 @@ def train_on(
             (N, H, W[, C]) uint8 or of features (N, D), with `labels`; or a `Dataset`.
         labels: one for each row of an array; -1 (or '') is unlabelled.
         root: the folder of a DataFrame's paths.
-        settings: whatever `openworld train --help` lists, with underscores: num_classes=10, lr=0.1, seed=1 ...
+        settings: whatever `openworld train --help` lists, with underscores: num_classes="auto", lr=0.1, seed=1 ...
     """
     known = [option.name for option in options()]
     for name in settings:
@@ -46,8 +47,10 @@ def train_on(
     runtime = make_runtime(device, None, workers, compile, deterministic, quiet)
     dataset = _dataset(data, labels, root)
     settings["data"] = f"{IN_MEMORY}{dataset.name}" if dataset else str(data)
+    path = Path(out) if out else new_path(settings["data"], settings.get("method", "trssl"), settings.get("seed", 0))
+    run = RunFolder.new(path)
+    settings, minutes = settle_class_count(settings, runtime, path, minutes, dataset)
     plan = plan_run(settings, runtime, minutes, dataset)
-    run = RunFolder.new(Path(out) if out else new_folder(plan.config))
     return {**train(plan.config, run, runtime, plan.world), "run": str(run.path)}
 
 

@@ -33,8 +33,8 @@ class Problem:
     """Per cent of the images of each seen class that keep their label (rounded up)."""
     imbalance: float = 1.0
     """Size of the first class over the size of the last, exponential in between; 1 is balanced."""
-    num_classes: int | None = None
-    """Classes in all, seen and novel; by default as many as the set is known to have."""
+    num_classes: int | Literal["auto"] | None = None
+    """Classes in all, seen and novel; auto estimates them first. By default as many as the set is known to have."""
     prior: str = "known"
     """Class shares of the unlabelled images: known (from the class sizes), uniform, or a file of numbers."""
 
@@ -42,7 +42,8 @@ class Problem:
         _check(0 <= self.novel < 100, "novel", self.novel, "from 0 to less than 100 (per cent)")
         _check(0 < self.labelled <= 100, "labelled", self.labelled, "above 0 and up to 100 (per cent)")
         _check(self.imbalance >= 1, "imbalance", self.imbalance, "1 or more")
-        _check(self.num_classes is None or self.num_classes > 0, "num-classes", self.num_classes, "1 or more")
+        counts = self.num_classes in (None, "auto") or self.num_classes > 0
+        _check(counts, "num-classes", self.num_classes, "1 or more, or auto")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +202,12 @@ class Option:
     @property
     def kind(self) -> type:
         """What a value is made by: str, int, float or bool."""
-        return int if self.type == int | None else str if self.choices else self.type
+        return int if self.type == int | None or self.may_be_auto else str if self.choices else self.type
+
+    @property
+    def may_be_auto(self) -> bool:
+        """Whether the word auto may stand for a number."""
+        return self.type == int | Literal["auto"] | None
 
     @property
     def choices(self) -> tuple[str, ...] | None:
@@ -315,6 +321,8 @@ def _typed(option: Option, value: Any, path: Path) -> Any:
     if option.choices:
         if value not in option.choices:
             raise UserError(f"{path}: {option.name} is {value!r}; it must be one of {', '.join(option.choices)}")
+        return value
+    if option.may_be_auto and value == "auto":
         return value
     if option.kind is float and type(value) is int:
         value = float(value)

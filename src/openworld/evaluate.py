@@ -104,16 +104,20 @@ def evaluate_run(run: RunFolder, part: str | None, runtime: Runtime, warn: Calla
     if part not in world.truths or not world.truths[part].is_known:
         unknown = f"its {part} part" if part else "its samples"
         raise UserError(f"{config.data}: the true classes of {unknown} are not known, so accuracy cannot be measured")
+    network, step = load_average(run, config, world.training, warn)
+    return {"run": str(run.path), "step": step, **evaluate_part(network, world, part)}
+
+
+def load_average(run: RunFolder, config: Config, data: TrainingSet, warn: Callable[[str], None]) -> tuple[Network, int]:
+    """The averaged model of a run's newest checkpoint, as it answers; and the step."""
     saved = run.newest_checkpoint(warn)
     if saved is None:
         raise UserError(f"{run.path} has no sound checkpoint: continue it with openworld train --resume")
     if saved.step < config.training.steps:
         warn(f"{run.path} is not finished: this is step {saved.step} of {config.training.steps}")
-    data = world.training
     network = build_network(config.training.network, data.num_classes, data.mean, data.std, generator(0, "unused"))
     saved.load_into(network, "average")
-    network = frozen(network.to(runtime.device))
-    return {"run": str(run.path), "step": saved.step, **evaluate_part(network, world, part)}
+    return frozen(network.to(data.device)), saved.step
 
 
 def write_predictions(

@@ -24,8 +24,8 @@ from openworld.nets import frozen
 from openworld.recipes import RECIPES, recipe_for
 from openworld.runtime import Runtime
 
-OWN_MINUTES = 5.0
-"""How long training on a person's own data takes unless they say otherwise."""
+OWN_MINUTES = {"trssl": 5.0, "simclr": 1.5}
+"""How long training on a person's own data takes unless they say otherwise, by method."""
 LARGEST_SIDE = {"cpu": 64, "cuda": 256}
 """Of the images of own data. On a GPU 256, of which a view shows 224."""
 MOST_PASSES = 200
@@ -60,7 +60,7 @@ def plan_run(
     if is_own:
         config = replace(config, {**batch_sizes(world), **asked, "recipe": "own", "data": config.data})
     if is_own and minutes is None and "steps" not in asked:
-        minutes = OWN_MINUTES
+        minutes = OWN_MINUTES[config.method]
     seconds = None
     if minutes is not None:
         config, seconds = fit_to_time(config, world, runtime, minutes * 60, set(asked))

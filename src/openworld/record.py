@@ -148,7 +148,7 @@ class RunFolder:
 
 def _is_leftover(path: Path) -> bool:
     """Whether a file in a folder is only what a run left that ended before it began."""
-    return path.name == LOCK or path.suffix == ".tmp"
+    return path.name in (LOCK, "simclr", "estimate.json", "estimate.png") or path.suffix == ".tmp"
 
 
 def _json_or_none(text: str | None) -> Any:
@@ -159,10 +159,10 @@ def _json_or_none(text: str | None) -> Any:
         return None
 
 
-def new_folder(config: Config) -> Path:
+def new_path(data: str, what: str, seed: int) -> Path:
     """A folder under runs/ that is not there yet."""
-    name = Path(config.data).stem.replace(":", "-")
-    stem = f"{name}-{config.method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = Path(data).stem.replace(":", "-")
+    stem = f"{name}-{what}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     path, number = Path("runs") / stem, 1
     while path.exists():
         number += 1

@@ -142,6 +142,7 @@ def summarise(
         "protocol": "trssl",
         "protocols": scores["protocols"],
         "num_classes": world.training.num_classes,
+        "num_classes_estimated": run.read("estimate.json") is not None,
         "num_seen": world.training.num_seen,
         "steps": learner.step,
         "seconds": clock.seconds(),

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from openworld.config import did_you_mean
+from openworld.config import Option, did_you_mean, flatten
+from openworld.recipes import RECIPES
 
 if TYPE_CHECKING:
     from openworld.runtime import Runtime
@@ -51,6 +52,32 @@ def add_data_flags(parser: Parser) -> None:
     parser.add_argument("--workers", type=whole_number, metavar="N", help="processes that decode images [one a core]")
 
 
+def add_option(group, option: Option) -> None:
+    """A flag for a field; without it the attribute is absent, so that what was asked for is known."""
+    flag = f"--{option.name.replace('_', '-')}"
+    choices = f" One of {', '.join(option.choices)}." if option.choices else ""
+    settings = {"default": argparse.SUPPRESS, "help": option.help + choices + defaults_of(option)}
+    if option.name == "data":
+        group.add_argument("data", nargs="?", metavar="DATA", **settings)
+    elif option.type is bool:
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, **settings)
+    elif option.choices:
+        group.add_argument(flag, choices=option.choices, metavar="NAME", **settings)
+    else:
+        metavar = "N|auto" if option.may_be_auto else {int: "N", float: "X", str: "NAME"}[option.kind]
+        group.add_argument(
+            flag, type=number_or_auto if option.may_be_auto else option.kind, metavar=metavar, **settings
+        )
+
+
+def defaults_of(option: Option) -> str:
+    """The paper's value, and that of the digits where it is another."""
+    on_digits = flatten(RECIPES["digits"]("digits"))[option.name]
+    if option.default is None or option.path[0] not in ("problem", "training", "trssl"):
+        return ""
+    return f" [{option.default}]" if on_digits == option.default else f" [{option.default}; digits {on_digits}]"
+
+
 def add_device_flag(parser: Parser) -> None:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
 
@@ -69,6 +96,10 @@ def runtime_of(parsed: argparse.Namespace) -> "Runtime":
 
     flags = ("device", "data_dir", "workers", "compile", "deterministic", "quiet")
     return make_runtime(**{"device": "cpu", **{flag: getattr(parsed, flag) for flag in flags if hasattr(parsed, flag)}})
+
+
+def number_or_auto(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 def whole_number(text: str) -> int:

@@ -12,17 +12,21 @@ from openworld.commands.common import (
     add_compile_flag,
     add_data_flags,
     add_device_flag,
+    add_option,
     fail,
     print_scores,
     print_table,
     runtime_of,
 )
-from openworld.config import Config, Option, flatten, options, read_toml, replace
+from openworld.config import Config, flatten, options, read_toml, replace
 from openworld.errors import UserError
-from openworld.recipes import RECIPES
 
 if TYPE_CHECKING:
     from openworld.record import RunFolder
+
+
+SETTLED = (("recipe", "auto"), ("num_classes", "auto"))
+"""What a run has settled when it begins, and may be asked for again."""
 
 
 def add(commands) -> None:
@@ -54,30 +58,6 @@ def add(commands) -> None:
         add_option(groups[section], option)
 
 
-def add_option(group, option: Option) -> None:
-    """A flag for a field; without it the attribute is absent, so that what was asked for is known."""
-    flag = f"--{option.name.replace('_', '-')}"
-    choices = f" One of {', '.join(option.choices)}." if option.choices else ""
-    settings = {"default": argparse.SUPPRESS, "help": option.help + choices + defaults_of(option)}
-    if option.name == "data":
-        group.add_argument("data", nargs="?", metavar="DATA", **settings)
-    elif option.type is bool:
-        group.add_argument(flag, action=argparse.BooleanOptionalAction, **settings)
-    elif option.choices:
-        group.add_argument(flag, choices=option.choices, metavar="NAME", **settings)
-    else:
-        metavar = {int: "N", float: "X", str: "NAME"}[option.kind]
-        group.add_argument(flag, type=option.kind, metavar=metavar, **settings)
-
-
-def defaults_of(option: Option) -> str:
-    """The paper's value, and that of the digits where it is another."""
-    on_digits = flatten(RECIPES["digits"]("digits"))[option.name]
-    if option.default is None or option.path[0] not in ("problem", "training", "trssl"):
-        return ""
-    return f" [{option.default}]" if on_digits == option.default else f" [{option.default}; digits {on_digits}]"
-
-
 def asked_for(parsed: argparse.Namespace) -> dict[str, Any]:
     """The fields that the user set: in the file, and over it by flags."""
     from_file = read_toml(parsed.config) if parsed.config else {}
@@ -90,31 +70,32 @@ def run(parsed: argparse.Namespace) -> int:
         raise UserError("--resume needs --out: which run is to be continued?")
     asked = asked_for(parsed)
 
+    from openworld.estimate import settle_class_count
     from openworld.plan import plan_run
-    from openworld.record import RunFolder, new_folder
+    from openworld.record import RunFolder, new_path
     from openworld.signals import Interrupted
     from openworld.train import train
 
     runtime, world = runtime_of(parsed), None
-    if parsed.resume and RunFolder(parsed.out).exists:
-        folder = RunFolder(parsed.out)
-        config = unchanged(folder, asked)
-        if parsed.minutes is not None:
-            raise UserError("--minutes sets the length of a new run; this one has its steps already")
-    else:
-        folder = RunFolder.new(parsed.out) if parsed.out else None
-        plan = plan_run(asked, runtime, parsed.minutes)
-        config, world = plan.config, plan.world
-        folder = folder or RunFolder.new(new_folder(config))
-        if not parsed.quiet:
-            print("".join(f"{line}\n" for line in plan.lines), end="", file=sys.stderr, flush=True)
-    go_on = f"continue with: openworld train --resume --out {shlex.quote(str(folder.path))}"
+    path = parsed.out or new_path(*(asked.get(name, getattr(Config, name)) for name in ("data", "method", "seed")))
+    is_begun = parsed.resume and RunFolder(path).exists
+    folder = RunFolder(path) if is_begun else RunFolder.new(path)
     try:
+        if is_begun:
+            config = unchanged(folder, asked)
+            if parsed.minutes is not None:
+                raise UserError("--minutes sets the length of a new run; this one has its steps already")
+        else:
+            asked, minutes = settle_class_count(asked, runtime, path, parsed.minutes)
+            plan = plan_run(asked, runtime, minutes)
+            config, world = plan.config, plan.world
+            if not parsed.quiet:
+                print("".join(f"{line}\n" for line in plan.lines), end="", file=sys.stderr, flush=True)
         summary = folder.summary() or train(config, folder, runtime, world)
     except Interrupted as stopped:
-        fail(f"{stopped}; {go_on}", stopped.exit_code)
+        fail(f"{stopped}; {how_to_go_on(folder)}", stopped.exit_code)
     except OSError as error:  # a full or read-only disk, above all
-        saved = f"; what was saved is still there; {go_on}" if folder.exists else ""
+        saved = f"; what was saved is still there; {how_to_go_on(folder)}" if folder.exists else ""
         raise UserError(f"{error.filename or folder.path}: {error.strerror or error}{saved}") from None
     if parsed.json:
         print(json.dumps({**summary, "run": str(folder.path)}))
@@ -122,6 +103,13 @@ def run(parsed: argparse.Namespace) -> int:
         print_summary(config, summary)
         print(f"run folder: {folder.path}")
     return 0
+
+
+def how_to_go_on(folder: "RunFolder") -> str:
+    command = f"openworld train --resume --out {shlex.quote(str(folder.path))}"
+    if folder.exists:
+        return f"continue with: {command}"
+    return f"continue with the same settings and --resume --out {shlex.quote(str(folder.path))}"
 
 
 def print_summary(config: Config, summary: dict[str, Any]) -> None:
@@ -143,6 +131,6 @@ def unchanged(folder: "RunFolder", asked: dict[str, Any]) -> Config:
     is_path = Path(data).exists() and Path(config.data).is_absolute()
     for name, value in {**asked, "data": data}.items():
         may_differ = name == "data" and is_path and not folder.summary()
-        if value != before[name] and not may_differ and (name, value) != ("recipe", "auto"):
+        if value != before[name] and not may_differ and (name, value) not in SETTLED:
             raise UserError(f"the run was started with {name} = {before[name]}, not {value}: start a new one for that")
     return replace(config, {"data": data})

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -79,6 +79,16 @@ RING_BYTES, MOST_PIECES = 2**28, 64
 """Room for what is read ahead."""
 
 
+class Ahead(NamedTuple):
+    """A piece that is read ahead of its use."""
+
+    slot: int
+    """Of the ring, where it goes."""
+    future: Future | Deferred
+    told: int
+    """The number of reads before it was last told of."""
+
+
 class Feeder:
     """Workers that read images into a ring of shared memory, ahead of their use."""
 
@@ -88,30 +98,34 @@ class Feeder:
         memory = CONTEXT.RawArray("B", int(np.prod(shape)))
         self.size, self.ring = size, np.frombuffer(memory, np.uint8).reshape(shape)
         self.free = list(range(len(self.ring)))
-        self.pending: dict[tuple[str, ...], tuple[int, Future | Deferred]] = {}
-        self.rows_path = rows_path
+        self.pending: dict[tuple[str, ...], Ahead] = {}  # what was told of last comes last
+        self.rows_path, self.num_reads = rows_path, 0
         self.pool = Pool(workers, reading.attach, (id(self), memory, shape))
         weakref.finalize(self, reading.rings.pop, id(self), None)  # without workers, the ring is listed here
 
     def prefetch(self, items: Sequence[Item]) -> None:
         """Have as many of these read as there is room for."""
         for piece in _pieces(items):
-            if self.free:
+            name = _name(piece)
+            if name in self.pending:
+                self.pending[name] = self.pending.pop(name)._replace(told=self.num_reads)
+            elif self.free or self._give_up_stale():
                 self._submit(piece)
 
     def read(self, items: Sequence[Item], out: np.ndarray) -> None:
         """(N, 3, S, S) pixels of these images, into the given memory."""
+        self.num_reads += 1
         pieces = list(_pieces(items))
         wanted = {_name(piece) for piece in pieces}
         for piece in pieces:  # all workers are to work on them, so what was read ahead gives way
-            if self.free or self._give_up(wanted):
+            if _name(piece) not in self.pending and (self.free or self._give_up(wanted)):
                 self._submit(piece)
         for number, piece in enumerate(pieces):
             if _name(piece) not in self.pending:
                 if not self.free:  # all slots hold later pieces of this read
                     self._give_up({_name(piece)})
                 self._submit(piece)
-            slot, future = self.pending.pop(_name(piece))
+            slot, future, _ = self.pending.pop(_name(piece))
             try:
                 result_of(future)
                 # by numpy, and not by torch, whose waiting threads would take the cores from the workers
@@ -120,21 +134,31 @@ class Feeder:
                 self.free.append(slot)
 
     def _submit(self, piece: Sequence[Item]) -> None:
-        if _name(piece) not in self.pending:
-            slot = self.free.pop()
-            future = self.pool.submit(reading.read_piece, id(self), slot, piece, self.rows_path)
-            self.pending[_name(piece)] = slot, future
+        slot = self.free.pop()
+        future = self.pool.submit(reading.read_piece, id(self), slot, piece, self.rows_path)
+        self.pending[_name(piece)] = Ahead(slot, future, self.num_reads)
 
     def _give_up(self, wanted: set[tuple[str, ...]]) -> bool:
         """Free a slot whose images are not wanted now: those that will be wanted last."""
-        stale = next((name for name in reversed(self.pending) if name not in wanted), None)
-        if stale is None:
+        last = next((name for name in reversed(self.pending) if name not in wanted), None)
+        if last is None:
             return False
-        slot, future = self.pending.pop(stale)
+        self._drop(last)
+        return True
+
+    def _give_up_stale(self) -> bool:
+        """Free the slot told of longest ago, if so many reads ago that whoever wanted its images has stopped."""
+        oldest = next(iter(self.pending), None)
+        if oldest is None or self.num_reads - self.pending[oldest].told <= len(self.ring):
+            return False
+        self._drop(oldest)
+        return True
+
+    def _drop(self, name: tuple[str, ...]) -> None:
+        slot, future, _ = self.pending.pop(name)
         if not future.cancel():
             result_of(future)
         self.free.append(slot)
-        return True
 
 
 def _pieces(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
@@ -178,13 +202,15 @@ class Streamed:
         return Kept(data, self.device)
 
     def _rows_ahead(self, size: int | None = None) -> Iterator[slice]:
-        """Rows of chunk after chunk; before one is used, the next ones are asked for."""
-        step, told = size or chunk_size(self.shape), 0
-        ahead = max(step, PIECE * len(self.feeder.ring) // 2)
-        for start in range(0, len(self.items), step):
-            self.feeder.prefetch(self.items[told : start + step + ahead])
-            told = start + step + ahead
-            yield slice(start, start + step)
+        """Rows of chunk after chunk; before one is used, the next ones are asked for: half a ring, but one at least."""
+        step = size or chunk_size(self.shape)
+        chunks = [slice(start, start + step) for start in range(0, len(self.items), step)]
+        ahead = max(1, len(self.feeder.ring) // 2 // -(-step // PIECE))
+        for number, rows in enumerate(chunks):
+            # one by one, to be cut as they are read; and each time, since there may have been no room for all
+            for soon in chunks[number : number + 1 + ahead]:
+                self.feeder.prefetch(self.items[soon])
+            yield rows
 
     def _read(self, items: Sequence[Item]) -> Tensor:
         area = staging_area((len(items), *self.shape), self.device)

@@ -1,0 +1,67 @@
+"""openworld estimate"""
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+
+from openworld.commands.common import (
+    add_command,
+    add_compile_flag,
+    add_data_flags,
+    add_device_flag,
+    add_option,
+    fail,
+    runtime_of,
+    whole_number,
+)
+from openworld.config import options
+
+SETTINGS = ("data", "seed", "on_bad_image", "novel", "labelled", "imbalance", "image_size", "network")
+"""Of the configuration: what poses the problem, and the network whose features are used."""
+
+
+def add(commands) -> None:
+    summary = "How many classes are in there: seen and new, from features that are learnt without labels."
+    parser = add_command(commands, "estimate", run, summary)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: a new one under runs/)")
+    parser.add_argument(
+        "--estimator",
+        choices=("neighbours", "paper", "paper-plain"),
+        default="neighbours",
+        metavar="NAME",
+        help="neighbours, paper (k-means for every k), or paper-plain (without its reassignment) [neighbours]",
+    )
+    parser.add_argument("--max-classes", type=whole_number, metavar="N", help="the largest k of k-means [400]")
+    parser.add_argument(
+        "--minutes", type=float, metavar="X", help="about how long to learn features [own data: 1.5; else the recipe's]"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_device_flag(parser)
+    add_compile_flag(parser)
+    add_data_flags(parser)
+    for option in options():
+        if option.name in SETTINGS:
+            add_option(parser, option)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from openworld.estimate import estimate_classes
+    from openworld.record import new_path
+    from openworld.signals import Interrupted
+
+    asked = {name: getattr(parsed, name) for name in SETTINGS if hasattr(parsed, name)}
+    out = parsed.out or new_path(asked.get("data", "digits"), "estimate", asked.get("seed", 0))
+    try:
+        estimate = estimate_classes(
+            asked, runtime_of(parsed), out, parsed.estimator, parsed.max_classes, parsed.minutes
+        )
+    except Interrupted as stopped:
+        fail(f"{stopped}; the same command with --out {shlex.quote(str(out))} goes on", stopped.exit_code)
+    if parsed.json:
+        print(json.dumps(estimate.to_json()))
+    else:
+        print(f"{estimate.text()}; {estimate.how_sure()}")
+        print(f"estimator {estimate.estimator}, features: {estimate.details['features']}")
+        print(f"the curve: {out / 'estimate.png'}; all figures: {out / 'estimate.json'}")
+    return 0
