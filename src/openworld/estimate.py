@@ -49,7 +49,7 @@ def estimate_classes(
     if estimator not in ESTIMATORS:
         raise UserError(f"--estimator {estimator}: there are {', '.join(ESTIMATORS)}")
     features, data, origin = find_features(asked, runtime, out, minutes, dataset)
-    estimate = judge(features, data, estimator, max_classes, asked.get("seed", 0), runtime.quiet)
+    estimate = judge(features, data.labels, estimator, max_classes, asked.get("seed", 0), runtime.quiet)
     estimate = replace(estimate, details={**estimate.details, "features": origin, "num_features": features.shape[1]})
     folder = RunFolder(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -59,10 +59,10 @@ def estimate_classes(
 
 
 def judge(
-    features: Tensor, data: TrainingSet, estimator: str, max_classes: int | None, seed: int, quiet: bool
+    features: Tensor, labels: Tensor, estimator: str, max_classes: int | None = None, seed: int = 0, quiet: bool = True
 ) -> Estimate:
-    """The estimate, with the curve of k-means over k beside it."""
-    num_seen, num_samples, labels = data.num_seen, len(features), data.labels
+    """The estimate from (N, D) features, the labelled samples first, with the curve of k-means over k beside it."""
+    num_seen, num_samples = int(labels.max()) + 1, len(features)
     most = min(MOST_CLASSES, num_samples) if max_classes is None else max_classes
     if most <= num_seen:
         raise UserError(f"--max-classes {most}: there are {num_seen} seen classes already")

@@ -42,7 +42,7 @@ def _draw_curve(panel: Axes, estimate: Estimate) -> None:
     counts = [score.k for score in estimate.curve]
     panel.plot(counts, [score.reassigned for score in estimate.curve], color=THEIRS, label="with reassignment")
     panel.plot(counts, [score.accuracy for score in estimate.curve], color=FAINT, label="without")
-    panel.set_ylabel("labelled samples in the cluster of their class (per cent)")
+    panel.set_ylabel("labelled samples matched (per cent)")
     panel.set_title("k-means, as in the paper", fontsize=10)
     panel.legend(frameon=False, fontsize=9)
 

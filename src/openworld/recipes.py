@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from openworld.config import Config, Problem, Training, TrsslOptions, did_you_mean
 from openworld.errors import UserError
@@ -55,14 +56,12 @@ def simclr(data: str) -> Config:
     Command: openworld train --method simclr.
     """
     base = digits(data) if data == "digits" else paper(data)
-    config = replace(base, method="simclr")
+    settings: dict[str, Any] = {"steps": 16_384, "batch_unlabelled": 384, "lr": 0.3}
     if data == "digits":
-        training = replace(base.training, batch_unlabelled=256, lr=0.3)
-    elif data in ("cifar10", "cifar100"):
-        training = replace(base.training, augment="simclr", steps=16_384, batch_unlabelled=384, lr=0.3)
-    else:
-        training = replace(base.training, lr=0.3)
-    return replace(config, training=training)
+        settings = {"batch_unlabelled": 256, "lr": 0.3}
+    elif data in ("cifar10", "cifar100", "tiny-imagenet"):
+        settings["augment"] = "simclr"
+    return replace(base, method="simclr", training=replace(base.training, **settings))
 
 
 def _photos(**settings) -> Training:

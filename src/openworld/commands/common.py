@@ -64,10 +64,9 @@ def add_option(group, option: Option) -> None:
     elif option.choices:
         group.add_argument(flag, choices=option.choices, metavar="NAME", **settings)
     else:
-        metavar = "N|auto" if option.may_be_auto else {int: "N", float: "X", str: "NAME"}[option.kind]
-        group.add_argument(
-            flag, type=number_or_auto if option.may_be_auto else option.kind, metavar=metavar, **settings
-        )
+        kind = number_or_auto if option.may_be_auto else option.kind
+        metavar = {int: "N", float: "X", str: "NAME", number_or_auto: "N|auto"}[kind]
+        group.add_argument(flag, type=kind, metavar=metavar, **settings)
 
 
 def defaults_of(option: Option) -> str:

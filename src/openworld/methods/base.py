@@ -45,4 +45,4 @@ class Method(nn.Module, ABC):
         """The loss of one step."""
 
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
-        """Called with the averaged network after every `epoch_steps` steps; it may change the head. By default nothing."""
+        """Called with the averaged network, whose head it may change, after every `epoch_steps` steps."""
