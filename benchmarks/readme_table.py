@@ -56,7 +56,7 @@ def speed_table() -> str:
     return "\n".join(rows) + (
         f"\n\nThe parts by themselves, in ms: {listed}. {result['images_per_s']:,.0f} trained images/s, "
         f"{result['share_of_peak']:.0%} of the measured bf16 matrix peak ({result['matrix_peak_tflops']:.0f} TFLOP/s), "
-        f"{result['peak_memory_gib']:.1f} GiB at the peak, {result['set_up_s']:.0f} s to set up and compile. "
+        f"{result['peak_memory_gib']:.1f} GiB at the peak. "
         f"The authors' views are made by {theirs.get('views', 'hand')}.\n"
     )
 

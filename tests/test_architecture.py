@@ -11,7 +11,7 @@ SOURCE = Path(openworld.__file__).parent
 LAYERS = [
     {"__init__", "errors", "places"},
     {"compiling"},
-    {"engine"},
+    {"engine", "paper"},
     {
         "config",
         "rng",
@@ -42,7 +42,7 @@ LAYERS = [
     {"bench.setting"},
     {"bench.ours", "bench.authors"},
     {"commands.__init__", "commands.common"},
-    {"commands.train", "commands.evaluate", "commands.estimate", "commands.data", "commands.bench"},
+    {"commands.train", "commands.evaluate", "commands.estimate", "commands.paper", "commands.data", "commands.bench"},
     {"cli"},
     {"__main__"},
 ]

@@ -116,6 +116,9 @@ def print_summary(config: Config, summary: dict[str, Any]) -> None:
     """The accuracies where the truth is known; else what was found."""
     if summary["protocols"]:
         print_scores(f"{config.data}, {summary['part']} part", summary)
+        if summary["probes"]:
+            probes = "nearest neighbours {neighbours:.1f}, linear {linear:.1f}".format(**summary["probes"])
+            print(f"features, probed with all training labels (per cent): {probes}")
     else:
         rows = [(name, f"{count:,}") for name, count in summary["class_sizes"].items()]
         print_table("unlabelled samples by predicted class", ("class", "samples"), rows)

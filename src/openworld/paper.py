@@ -1,0 +1,97 @@
+"""The paper's tables and figures, beside what was recorded with this package. Reads recorded results only."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from openworld.errors import UserError
+
+
+@dataclass(frozen=True)
+class Table:
+    """For people: the first column is text, the others are numbers."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    notes: tuple[str, ...]
+    lines: dict[str, list[tuple[float, float]]] | None = None
+    """Of a figure: the points of each line by its name."""
+    axes: tuple[str, str] = ("", "")
+
+
+def results_dir() -> Path:
+    """Of an installed package they lie in it, of a checkout beside it."""
+    here = Path(__file__).parent
+    return here / "results" if (here / "results").is_dir() else here.parent.parent / "benchmarks" / "results"
+
+
+def recorded(name: str) -> dict[str, Any] | None:
+    path = results_dir() / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+ESTIMATION = {  # the number of classes; the paper's estimate with and without reassignment
+    "cifar10": (10, 10, 10),
+    "cifar100": (100, 117, 87),
+    "imagenet100": (100, 139, 84),
+    "tiny-imagenet": (200, 192, 132),
+    "digits": (10, None, None),
+}
+
+
+def estimation() -> Table:
+    """The tables "Estimation of the number of novel classes", with and without reassignment."""
+
+    def row(name: str) -> tuple[str, ...]:
+        truth, *printed = ESTIMATION[name]
+        ours = (recorded(f"estimation-{name}") or {"estimates": {}})["estimates"]
+        best = ours.get("neighbours")
+        cells = [f"{best['num_classes']} ({best['low']} to {best['high']})" if best else "-"]
+        cells += [str(ours[key]["num_classes"]) if key in ours else "-" for key in ("paper", "paper-plain")]
+        return name, str(truth), *("-" if number is None else str(number) for number in printed), *cells
+
+    header = ("", "classes", "paper", "without", "ours", "paper's way", "without")
+    notes = (
+        "paper: SimCLR features, k-means; `without` its reassignment. The last three columns: our SimCLR features.",
+        "ours: by neighbours, with an interval of 90%; the paper's way: its estimator, on our features.",
+        "- is not printed in the paper, or not recorded yet.",
+    )
+    return Table("How many classes are in there", header, list(map(row, ESTIMATION)), notes)
+
+
+def sensitivity() -> Table:
+    """The figure "Accuracy as a function of class estimation error" on CIFAR-100."""
+    result = recorded("sensitivity-cifar100")
+    runs = sorted(finished(result or {"trials": []}), key=lambda summary: summary["num_classes"])
+    rows = [
+        (str(run["num_classes"]), f"{run['num_classes'] - 100:+d} %", *(f"{run[part]:.1f}" for part in PARTS))
+        for run in runs
+    ]
+    lines = {"ours": [(run["num_classes"] - 100.0, run["all"]) for run in runs], "paper": [(0.0, 60.3), (17.0, 54.8)]}
+    length = f"{runs[0]['steps']:,} steps" if runs else "nothing recorded yet"
+    notes = (
+        f"ours: CIFAR-100, 10% labelled, {length} of the 204,800 of the paper, one seed: what counts is the shape.",
+        "paper: All 60.3 with 100 classes, and 54.8 with its estimate of 117; its figure prints no other numbers.",
+    )
+    header = ("classes assumed", "error", "Seen", "Novel", "All")
+    axes = "error of the number of classes (per cent)", "All (per cent)"
+    return Table("Accuracy with a wrong number of classes, CIFAR-100", header, rows, notes, lines, axes)
+
+
+PARTS = ("seen", "novel", "all")
+
+
+def finished(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return (trial["summary"] for trial in result["trials"] if trial["summary"])
+
+
+ITEMS: dict[str, Callable[[], Table]] = {"estimation": estimation, "sensitivity": sensitivity}
+
+
+def table_of(item: str) -> Table:
+    if item not in ITEMS:
+        raise UserError(f"{item}: no such item of the paper (there are {', '.join(ITEMS)})")
+    return ITEMS[item]()
