@@ -5,8 +5,20 @@ from pathlib import Path
 import pytest
 from worlds import RUNTIME
 
-from openworld.config import Config, Problem, Training, TrsslOptions, flatten, options, read_toml, replace, write_toml
+from openworld.config import (
+    Config,
+    Problem,
+    SimclrOptions,
+    Training,
+    TrsslOptions,
+    flatten,
+    options,
+    read_toml,
+    replace,
+    write_toml,
+)
 from openworld.errors import UserError
+from openworld.methods import METHODS
 from openworld.recipes import RECIPES, recipe_for
 from openworld.record import RunFolder
 from openworld.train import train
@@ -52,10 +64,12 @@ def test_every_field_is_read_by_something_that_computes(monkeypatch):
             read.add(name)
         return object.__getattribute__(self, name)
 
-    config = replace(RECIPES["digits"]("digits"), {"steps": 2, "epoch_steps": 1, "uncertainty_from": 0.0})
-    for section in (Config, Problem, Training, TrsslOptions):
+    short = {"steps": 2, "epoch_steps": 1, "uncertainty_from": 0.0}
+    configs = {method: replace(RECIPES["digits"]("digits"), {**short, "method": method}) for method in METHODS}
+    for section in (Config, Problem, Training, TrsslOptions, SimclrOptions):
         monkeypatch.setattr(section, "__getattribute__", watched)
-    train(config, RunFolder(Path("r")), RUNTIME)
+    for method, config in configs.items():
+        train(config, RunFolder(Path(method)), RUNTIME)
     provenance = {"recipe"}
     assert {option.name for option in options()} - read == provenance
 
@@ -101,6 +115,8 @@ def test_a_whole_number_is_good_for_a_float(tmp_path):
         ("mixup_alpha", 0.0),
         ("uncertainty_views", 1),
         ("uncertainty_from", 1.5),
+        ("contrast_temperature", 0.0),
+        ("projection", 1),
         ("imbalance", float("inf")),
         ("temperature", float("inf")),
     ],
@@ -110,13 +126,15 @@ def test_a_value_out_of_range_names_its_flag(field, value):
         replace(Config(), {field: value})
 
 
-def test_the_recipe_follows_from_the_data_unless_named():
-    assert recipe_for("auto", "digits", is_benchmark=True) == "digits"
-    assert recipe_for("auto", "cifar100", is_benchmark=True) == "paper"
-    assert recipe_for("auto", "photos", is_benchmark=False) == "own"
-    assert recipe_for("paper", "digits", is_benchmark=True) == "paper"
+def test_the_recipe_follows_from_the_data_and_the_method_unless_named():
+    assert recipe_for("auto", "digits", is_benchmark=True, method="trssl") == "digits"
+    assert recipe_for("auto", "cifar100", is_benchmark=True, method="trssl") == "paper"
+    assert recipe_for("auto", "cifar100", is_benchmark=True, method="simclr") == "simclr"
+    for method in METHODS:
+        assert recipe_for("auto", "photos", is_benchmark=False, method=method) == "own"
+        assert recipe_for("paper", "digits", is_benchmark=True, method=method) == "paper"
     with pytest.raises(UserError, match="did you mean paper"):
-        recipe_for("papre", "digits", is_benchmark=True)
+        recipe_for("papre", "digits", is_benchmark=True, method="trssl")
 
 
 def test_defaults_are_the_papers():

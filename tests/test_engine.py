@@ -16,13 +16,11 @@ from openworld import compiling, engine
 from openworld.compiling import compilable, plainly
 from openworld.config import Config, replace
 from openworld.data import augment
-from openworld.data.batches import Batches
 from openworld.data.problem import pose
 from openworld.engine import Ferry, Recorder, set_up, stage
 from openworld.errors import UserError
 from openworld.learner import Learner
 from openworld.methods import METHODS
-from openworld.nets import frozen
 from openworld.recipes import digits
 from openworld.record import Meter, RunFolder
 from openworld.rng import generator
@@ -35,19 +33,17 @@ TINY = replace(digits("digits"), {"steps": 5, "batch_labelled": 8, "batch_unlabe
 
 def losses(config: Config, runtime: Runtime) -> list[float]:
     """Of every step of a run."""
-    learner, batches = beginning(config, runtime)
+    learner = beginning(config, runtime)
     losses = []
     for _ in range(config.training.steps):
         learner.meter = Meter()
-        learner.learn(batches)
+        learner.learn()
         losses.append(learner.meter.means()["loss"])
     return losses
 
 
-def beginning(config: Config, runtime: Runtime) -> tuple[Learner, Batches]:
-    data = pose(config, runtime).training
-    learner = Learner(config, data, runtime)
-    return learner, Batches(data, config.training, config.seed, learner.method.num_views)
+def beginning(config: Config, runtime: Runtime) -> Learner:
+    return Learner(config, pose(config, runtime).training, runtime)
 
 
 # On a CPU nothing is recorded, and nothing is moved ----------------------------------------------------------
@@ -88,25 +84,26 @@ def places(learner: Learner) -> dict[str, int]:
 @pytest.mark.parametrize("method", METHODS)
 def test_what_a_recorded_step_reads_and_changes_stays_where_it_is(method):
     """A recording knows tensors by their places: another one, made between two steps, would never be read."""
-    learner, batches = beginning(replace(TINY, {"method": method, "uncertainty_views": 2}), RUNTIME)
+    settings = {"method": method, "uncertainty_views": 2, "uncertainty_from": 0.0}
+    learner = beginning(replace(TINY, settings), RUNTIME)
     for _ in range(engine.CALLS_BEFORE_RECORDING):
-        learner.learn(batches)
+        learner.learn()
     before = places(learner)
     assert any(name.startswith("momentum") for name in before)
-    learner.settle_average(batches)
-    learner.method.end_epoch(frozen(learner.average.network), batches, TINY.training.steps)
-    learner.learn(batches)
+    learner.settle_average()
+    learner.end_epoch()
+    learner.learn()
     assert places(learner) == before
 
 
 def test_the_averaged_model_answers_in_one_place_with_the_weights_of_the_moment():
     """What is recorded with it in one epoch is replayed in the next."""
-    learner, batches = beginning(TINY, RUNTIME)
-    images = batches.at(0).views
+    learner = beginning(TINY, RUNTIME)
+    images = learner.batches.at(0).views
     places, answers = [], []
     for _ in range(2):
-        learner.learn(batches)
-        learner.settle_average(batches)
+        learner.learn()
+        learner.settle_average()
         answering = learner.answering_average()
         places.append((id(answering), [tensor.data_ptr() for tensor in answering.state_dict().values()]))
         answers.append(answering(images))

@@ -7,7 +7,6 @@ from worlds import RUNTIME
 from openworld import engine
 from openworld.compiling import plainly
 from openworld.config import replace
-from openworld.data.batches import Batches
 from openworld.data.problem import pose
 from openworld.learner import Learner
 from openworld.nets import frozen
@@ -29,16 +28,15 @@ def runtime(**settings) -> Runtime:
     return Runtime(torch.device("cuda"), RUNTIME.data_dir, quiet=True, **settings)
 
 
-def learner_and_batches(config=CONFIG, **settings) -> tuple[Learner, Batches]:
+def beginning(config=CONFIG, **settings) -> Learner:
     world = pose(config, runtime(**settings))
-    learner = Learner(config, world.training, runtime(**settings))
-    return learner, Batches(world.training, config.training, config.seed, learner.method.num_views)
+    return Learner(config, world.training, runtime(**settings))
 
 
-def losses_of(learner: Learner, batches: Batches) -> list[float]:
+def losses_of(learner: Learner) -> list[float]:
     sums = []
     for _ in range(STEPS):
-        learner.learn(batches)
+        learner.learn()
         sums.append(float(learner.meter.sums["loss"]))
     return [after - before for before, after in zip([0.0, *sums], sums, strict=False)]
 
@@ -55,13 +53,13 @@ def unrecorded(monkeypatch):
 
 @pytest.mark.parametrize("compile", [False, True])
 def test_the_loop_never_waits_for_the_device(compile):
-    learner, batches = learner_and_batches(compile=compile)
+    learner = beginning(compile=compile)
     for _ in range(5):
-        learner.learn(batches)
+        learner.learn()
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(STEPS):
-            learner.learn(batches)
+            learner.learn()
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert learner.optimiser.failure() is None
@@ -69,9 +67,9 @@ def test_the_loop_never_waits_for_the_device(compile):
 
 @pytest.mark.parametrize("compile", [False, True])
 def test_losses_of_the_fast_way_are_those_of_the_plain_way(compile, request):
-    fast = losses_of(*learner_and_batches(compile=compile))
+    fast = losses_of(beginning(compile=compile))
     request.getfixturevalue("unrecorded")
-    plain = losses_of(*learner_and_batches())
+    plain = losses_of(beginning())
     assert fast == pytest.approx(plain, rel=0.02)  # bfloat16 keeps 3 digits
     assert fast[0] == pytest.approx(plain[0], rel=1e-3)
     assert len(set(fast)) == STEPS  # a recording that got no new inputs would repeat itself
@@ -83,11 +81,11 @@ def test_a_recording_makes_the_bits_of_the_kernels_it_recorded(request):
     for plain in (False, False, True):
         if plain:
             request.getfixturevalue("unrecorded")
-        learner, batches = learner_and_batches(deterministic=True)
+        learner = beginning(deterministic=True)
         for _ in range(2):  # with the end of an epoch between
-            losses_of(learner, batches)
-            learner.settle_average(batches)
-            learner.method.end_epoch(learner.answering_average(), batches, learner.step)
+            losses_of(learner)
+            learner.settle_average()
+            learner.end_epoch()
         weights.append(weights_of(learner))
     engine.set_up(torch.device("cuda"), compile=False, deterministic=False)
     assert torch.equal(weights[0], weights[1])
@@ -95,10 +93,11 @@ def test_a_recording_makes_the_bits_of_the_kernels_it_recorded(request):
 
 
 def test_the_uncertainty_of_the_fast_way_is_that_of_the_plain_way():
-    learner, batches = learner_and_batches(replace(CONFIG, {"lr": 0.5}), compile=True)  # a network that has learnt
+    learner = beginning(replace(CONFIG, {"lr": 0.5}), compile=True)  # a network that has learnt
     for _ in range(4):
-        losses_of(learner, batches)
-    learner.settle_average(batches)
+        losses_of(learner)
+    learner.settle_average()
+    batches = learner.batches
     family = batches.data.family
     network = learner.average.network.eval()
 

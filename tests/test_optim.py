@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from worlds import CPU
 
 from openworld.config import Training
@@ -60,7 +60,7 @@ def test_averaging_horizon_follows_from_lr_weight_decay_and_length(lr, weight_de
 
 def test_update_is_plain_sgd_with_momentum_and_decay():
     ours, reference = small_network(), small_network()
-    optimiser = Optimiser(ours, SHORT)
+    optimiser = Optimiser(ours, nn.Identity(), SHORT)
     plain = torch.optim.SGD(reference.parameters(), lr=0.0, momentum=0.9, weight_decay=1e-4)
     for step in range(3):
         update(optimiser, loss_of(ours), step)
@@ -76,7 +76,7 @@ def test_update_is_plain_sgd_with_momentum_and_decay():
 @pytest.mark.parametrize("scale", [float("nan"), float("inf")])
 def test_a_step_that_is_not_finite_changes_no_weight_and_is_named(scale):
     network = small_network()
-    optimiser = Optimiser(network, SHORT)
+    optimiser = Optimiser(network, nn.Identity(), SHORT)
     update(optimiser, loss_of(network), 0)
     assert optimiser.failure() is None
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
@@ -89,12 +89,24 @@ def test_a_step_that_is_not_finite_changes_no_weight_and_is_named(scale):
 
 def test_momentum_survives_a_round_trip():
     network = small_network()
-    optimiser = Optimiser(network, SHORT)
+    optimiser = Optimiser(network, nn.Identity(), SHORT)
     update(optimiser, loss_of(network), 0)
-    other = Optimiser(network, SHORT)
+    other = Optimiser(network, nn.Identity(), SHORT)
     other.load(optimiser.state())
     assert optimiser.state().keys() == other.state().keys()
     assert all(torch.equal(value, other.state()[name]) for name, value in optimiser.state().items())
+
+
+def test_the_weights_of_a_method_are_trained_and_guarded_like_those_of_the_network():
+    network, method = small_network(), nn.Linear(4, 1)
+    optimiser = Optimiser(network, method, SHORT)
+    images, weights = IMAGES.float() / 255, [method.weight.detach().clone()]
+    for step, scale in enumerate((1.0, float("nan"))):
+        update(optimiser, scale * method(network(images)).square().sum(), step)
+        weights.append(method.weight.detach().clone())
+    assert not torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[1], weights[2])
+    assert {"method.weight", "method.bias", "head.weight"} <= set(optimiser.state())
 
 
 def test_average_of_constant_weights_is_those_weights():

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import worlds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from worlds import CPU, RUNTIME
+from worlds import CPU, RUNTIME, last_checkpoint, lines_without_clock
 
 from openworld import checkpoint
 from openworld import train as training_module
@@ -37,37 +38,11 @@ GOLDEN = Path(__file__).parent / "golden_digits_losses.txt"
 
 
 def trained(path: str, config=TINY) -> RunFolder:
-    run = RunFolder(Path(path))
-    train(config, run, RUNTIME)
-    return run
-
-
-def last_checkpoint(run: RunFolder, steps: int = TINY.training.steps) -> dict[str, bytes]:
-    folder = run.checkpoints / f"step-{steps:08d}"
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def lines_without_clock(run: RunFolder) -> list[dict]:
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in run.metrics()]
-
-
-class Stop(Exception):
-    pass
+    return worlds.trained(path, config)
 
 
 def stopped(path: str, step: int) -> None:
-    """A run whose process dies, as far as the run folder can tell, when it has made this many steps."""
-    learn = training_module.Learner.learn
-
-    def learn_or_die(self, batches):
-        if self.step == step:
-            raise Stop
-        learn(self, batches)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_module.Learner, "learn", learn_or_die)
-        with pytest.raises(Stop):
-            trained(path)
+    worlds.stopped(path, TINY, step)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +120,7 @@ def test_a_killed_run_resumes_to_identical_weights():
     killed.communicate()
     assert not Path("killed/summary.json").exists()
     finish(start("--resume", "--out", "killed"))
-    assert last_checkpoint(RunFolder(Path("killed")), 200) == last_checkpoint(RunFolder(Path("whole")), 200)
+    assert last_checkpoint(RunFolder(Path("killed"))) == last_checkpoint(RunFolder(Path("whole")))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -284,8 +259,8 @@ def test_a_run_stopped_within_an_epoch_can_be_evaluated(monkeypatch):
     """Its averaged model has seen more steps than its last evaluation: BatchNorm's statistics must have, too."""
     learn = training_module.Learner.learn
 
-    def learn_and_interrupt(self, batches):
-        learn(self, batches)
+    def learn_and_interrupt(self):
+        learn(self)
         if self.step == 60:
             signal.raise_signal(signal.SIGINT)
 

@@ -9,10 +9,14 @@ from PIL import Image
 from torch import Tensor
 
 from openworld.cli import main, make_parser
+from openworld.config import Config
 from openworld.data.augment import family
 from openworld.data.problem import TrainingSet, statistics
 from openworld.data.samples import Kept
+from openworld.learner import Learner
+from openworld.record import RunFolder
 from openworld.runtime import Runtime
+from openworld.train import train
 
 CPU = torch.device("cpu")
 RUNTIME = Runtime(device=CPU, data_dir=Path("nowhere"), quiet=True)
@@ -39,6 +43,41 @@ def training_set(labelled: Tensor, labels: Tensor, unlabelled: Tensor, prior: Te
         std=std,
         family=family(augment, mean, std),
     )
+
+
+def trained(path: str, config: Config) -> RunFolder:
+    run = RunFolder(Path(path))
+    train(config, run, RUNTIME)
+    return run
+
+
+class Stop(Exception):
+    pass
+
+
+def stopped(path: str, config: Config, step: int) -> None:
+    """A run whose process dies, as far as the run folder can tell, when it has made this many steps."""
+    learn = Learner.learn
+
+    def learn_or_die(self):
+        if self.step == step:
+            raise Stop
+        learn(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "learn", learn_or_die)
+        with pytest.raises(Stop):
+            trained(path, config)
+
+
+def last_checkpoint(run: RunFolder) -> dict[str, bytes]:
+    """The files of a finished run's last step."""
+    folder = run.checkpoints / f"step-{run.config().training.steps:08d}"
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def lines_without_clock(run: RunFolder) -> list[dict]:
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in run.metrics()]
 
 
 def flags_of_commands() -> dict[str, list[str]]:

@@ -25,6 +25,8 @@ TOP = 10
 MOST_QUERIES = 5000
 SURENESS = 0.9
 """The share of intervals that ought to hold the truth."""
+CONFUSION = (0.8, 1.25)
+"""How much less or more often than with another seen class, a seen class may be confused with a novel one."""
 FEWEST_LABELS = 3
 """Of a class, to be looked at: a sample, and two others of its class that it may find."""
 QUERY_CHUNK = 500
@@ -99,15 +101,17 @@ class Rates:
         """The share of a seen class that is labelled, if there are k classes of the seen ones' mean size."""
         return self.num_labelled * k / (self.num_seen * self.num_samples)
 
-    def by_neighbours(self, k: float) -> float:
-        """The same, from what is near: had all k classes labels, all classes but one's own would show as often."""
-        return self.same + self.other * (k - 1) / (self.num_seen - 1)
+    def by_neighbours(self, k: float, confusion: float = 1.0) -> float:
+        """The same, from what is near, if novel ones also had labels; a novel class is `confusion` times as often
+        near a seen one as another seen class is."""
+        return self.same + self.other * (1 + confusion * (k - self.num_seen) / (self.num_seen - 1))
 
-    def num_classes(self) -> float:
-        """The k for which both agree; infinite if there is none."""
-        other = self.other / (self.num_seen - 1)
-        slope = self.by_size(1) - other
-        return (self.same - other) / slope if slope > 0 else float("inf")
+    def num_classes(self, confusion: float = 1.0) -> float:
+        """The k for which both agree; infinite if there is none that makes sense."""
+        at_none = self.by_neighbours(0, confusion)
+        slope = self.by_size(1) - (self.by_neighbours(1, confusion) - at_none)
+        k = at_none / slope if slope > 0 else float("inf")
+        return k if 0.9 * self.num_seen <= k <= self.num_samples / FEWEST_LABELS else float("inf")
 
 
 def estimate_by_neighbours(features_ND: Tensor, labels_L: Tensor) -> Estimate:
@@ -132,17 +136,20 @@ def estimate_by_neighbours(features_ND: Tensor, labels_L: Tensor) -> Estimate:
         return measure_rates(counts_QS, labels_Q, sizes_S, num_samples, num_neighbours, left_out)
 
     exact = rates().num_classes()
-    if not np.isfinite(exact) or exact > num_samples / FEWEST_LABELS:
+    edges = [rates().num_classes(confusion) for confusion in CONFUSION]
+    if not np.isfinite([exact, *edges]).all():
         raise UserError(
-            "the number of classes cannot be told: samples of one class do not lie closer together than others "
-            "(train the features longer, label more, or give --num-classes)"
+            "the number of classes cannot be told from these features: samples of one class hardly lie closer together "
+            "than others (learn features for longer, label more, or say how many classes there are)"
         )
     others = [rates(left_out).num_classes() for left_out in range(num_seen)] if num_seen > 2 else []
-    low, high = jackknife_interval(exact, others)
+    num_classes, error = max(round(exact), num_seen), jackknife_error(others)
+    low, high = num_seen, None
+    if error is not None:  # two errors that have nothing to do with each other
+        low = max(round(exact - np.hypot(error, exact - min(edges))), num_seen)
+        high = max(round(exact + np.hypot(error, max(edges) - exact)), num_classes)
     details = {"exact": exact, "num_neighbours": num_neighbours, **asdict(rates())}
-    num_classes = max(round(exact), num_seen)
-    high = None if high is None else max(round(high), num_classes)
-    return Estimate(num_classes, max(round(low), num_seen), high, "neighbours", num_seen, (), details)
+    return Estimate(num_classes, low, high, "neighbours", num_seen, (), details)
 
 
 def neighbourhood(num_samples: int, num_seen: int) -> int:
@@ -187,14 +194,13 @@ def measure_rates(
     )
 
 
-def jackknife_interval(estimate: float, others: Sequence[float]) -> tuple[float, float | None]:
-    """Where the truth is thought to lie, from estimates that each leave one class out."""
+def jackknife_error(others: Sequence[float]) -> float | None:
+    """How far off an estimate may be by chance, from estimates that each leave one class out; None if they fail."""
     if not others or not np.isfinite(others).all():
-        return 0.0, None
+        return None
     count = len(others)
-    error = np.sqrt((count - 1) / count * np.square(np.array(others) - np.mean(others)).sum())
-    reach = float(students_t.ppf((1 + SURENESS) / 2, count - 1) * error)
-    return estimate - reach, estimate + reach
+    deviation = np.sqrt((count - 1) / count * np.square(np.array(others) - np.mean(others)).sum())
+    return float(students_t.ppf((1 + SURENESS) / 2, count - 1) * deviation)
 
 
 # By k-means, as in the paper ---------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = No
     refuse_idle_settings(asked, dataset)
     config = RECIPES[recipe](data)
     if recipe == "own":
-        config = replace(config, own_settings(dataset, runtime.device))
+        config = replace(config, own_settings(dataset, runtime.device, asked.get("method", config.method)))
     return replace(config, {**asked, "recipe": recipe, "data": data}), dataset
 
 
@@ -91,7 +91,7 @@ def refuse_idle_settings(asked: dict[str, Any], dataset: Dataset) -> None:
 # What follows from the data ---------------------------------------------------------------------------------
 
 
-def own_settings(dataset: Dataset, device: torch.device) -> dict[str, Any]:
+def own_settings(dataset: Dataset, device: torch.device, method: str) -> dict[str, Any]:
     """Fields of the configuration, by their flat names."""
     if dataset.is_labelled is None:
         settings: dict[str, Any] = {"prior": "known"}  # the labels are there to be counted
@@ -100,7 +100,10 @@ def own_settings(dataset: Dataset, device: torch.device) -> dict[str, Any]:
     if dataset.has_features:
         return {**settings, "network": "mlp", "augment": "features"}
     size = min(typical_side(dataset), LARGEST_SIDE[device.type])
-    return {**settings, "image_size": size, **network_and_views(size, device)}
+    chosen = network_and_views(size, device)
+    if method == "simclr" and chosen["augment"] in ("cifar", "tiny"):
+        chosen["augment"] = "simclr"  # which tells more apart
+    return {**settings, "image_size": size, **chosen}
 
 
 def batch_sizes(world: OpenWorld) -> dict[str, int]:
@@ -220,7 +223,7 @@ def describe(
         total = config.problem.num_classes
         source = "as you say" if classes_given else "named in the test part or the manifest"
         if not classes_given and len(dataset.class_names) == num_seen:
-            source = "assumed: as many new ones as known ones; --num-classes sets the total"
+            source = "assumed: as many new ones as known ones; --num-classes says how many, auto estimates them"
         lines.append(f"classes: {total}, of which {total - num_seen} are new ({source})")
     if not dataset.has_features and training.image_size:
         lines.append(f"images at {training.image_size} x {training.image_size} pixels, network {training.network}")

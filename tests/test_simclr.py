@@ -1,0 +1,186 @@
+"""Features without labels: the loss by its formula, the clusters that become classes, and whole runs."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load
+from torch import Tensor
+from worlds import RUNTIME, last_checkpoint, lines_without_clock, stopped, trained
+
+from openworld.config import replace
+from openworld.data.problem import OpenWorld, TrainingSet, pose
+from openworld.evaluate import evaluate_run, probe_features
+from openworld.learner import Learner
+from openworld.methods.simclr import Simclr, nt_xent, seen_first
+from openworld.recipes import digits, simclr
+from openworld.record import Meter, RunFolder
+from openworld.rng import generator
+
+TINY = replace(simclr("digits"), {"steps": 7, "epoch_steps": 3, "batch_unlabelled": 16, "uncertainty_views": 2})
+SHORT = replace(simclr("digits"), {"steps": 100, "batch_unlabelled": 128})
+BODY = ("stem", "blocks")
+
+
+# The loss ----------------------------------------------------------------------------------------------------
+
+
+def unit_vectors(count: int, width: int = 5) -> Tensor:
+    return F.normalize(torch.randn(count, width, generator=generator(0, "projected")).double())
+
+
+@pytest.mark.parametrize("temperature", [0.2, 0.5])
+def test_the_loss_is_its_formula_written_as_loops(temperature):
+    projected = unit_vectors(12)
+    total = 0.0
+    for i in range(12):
+        partner = (i + 6) % 12  # all first views, then all second ones
+        others = [torch.exp(projected[i] @ projected[k] / temperature) for k in range(12) if k != i]
+        total -= float(torch.log(torch.exp(projected[i] @ projected[partner] / temperature) / sum(others)))
+    assert nt_xent(projected, temperature).loss.item() == pytest.approx(total / 12)
+
+
+def test_the_logs_tell_how_many_find_their_partner_and_how_near_it_is():
+    views = torch.eye(4)
+    logs = nt_xent(torch.cat([views, views]), 0.2).logs
+    assert (logs["partner_found"], logs["partner_cosine"]) == (1, 1)
+    logs = nt_xent(torch.cat([views, views.roll(1, dims=0)]), 0.2).logs
+    assert (logs["partner_found"], logs["partner_cosine"]) == (0, 0)
+
+
+def test_the_loss_pulls_partners_together():
+    projected = unit_vectors(12).requires_grad_()
+    nt_xent(F.normalize(projected), 0.2).loss.backward()
+    with torch.no_grad():
+        nearer = F.normalize(projected - 0.1 * projected.grad)
+    assert nt_xent(nearer, 0.2).logs["partner_cosine"] > nt_xent(projected, 0.2).logs["partner_cosine"]
+
+
+# Clusters that become classes --------------------------------------------------------------------------------
+
+
+def test_the_clusters_of_seen_classes_come_first_in_their_order():
+    clusters = torch.tensor([4, 4, 4, 1, 2, 2, 1, 0])
+    labels = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
+    order = seen_first(clusters, labels, num_clusters=6).tolist()
+    assert order[:2] == [4, 2]
+    assert order[2] in (0, 1)
+    assert sorted(order) == list(range(6))
+
+
+def test_two_classes_in_one_cluster_get_two():
+    order = seen_first(torch.tensor([1, 1, 1, 1]), torch.tensor([0, 1, 1, 1]), num_clusters=3).tolist()
+    assert order[1] == 1
+    assert sorted(order) == [0, 1, 2]
+
+
+def test_the_head_holds_clusters_in_which_the_labelled_samples_find_their_class():
+    world = pose(SHORT, RUNTIME)
+    learner = Learner(SHORT, world.training, RUNTIME)
+    learner.settle_average()
+    before = learner.average.network.head.weight.clone()
+    average = learner.end_epoch()
+    data = world.training
+    answers = average(data.family.plain(data.labelled.take(torch.arange(len(data.labelled)))))
+    assert (answers.argmax(dim=1) == data.labels).float().mean() > 0.5  # of features that nobody has trained
+    assert average.head.weight.norm(dim=1).tolist() == pytest.approx([1] * 10)
+    assert torch.equal(learner.average.network.head.weight, average.head.weight)
+    assert not torch.allclose(before, average.head.weight, atol=0.1)
+
+
+# Learning ----------------------------------------------------------------------------------------------------
+
+
+def test_no_labelled_samples_are_in_a_batch():
+    learner = Learner(TINY, pose(TINY, RUNTIME).training, RUNTIME)
+    batch = learner.batches.at(0)
+    assert (len(batch.labelled), len(batch.labels), len(batch.views)) == (0, 0, 32)
+    assert learner.batches.rows == 32
+
+
+def test_the_loss_falls_and_features_get_better():
+    world = pose(SHORT, RUNTIME)
+    learner = Learner(SHORT, world.training, RUNTIME)
+    probes, losses = [probes_of(learner, world)], []
+    for _ in range(4):
+        learner.meter = Meter()
+        for _ in range(25):
+            learner.learn()
+        losses.append(learner.meter.means()["loss"])
+    probes.append(probes_of(learner, world))
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0] - 1
+    assert probes[1]["neighbours"] > probes[0]["neighbours"] + 3
+    assert probes[1]["linear"] > probes[0]["linear"] + 8
+
+
+def probes_of(learner: Learner, world: OpenWorld) -> dict[str, float]:
+    learner.average.recalibrate([learner.batches.at(0).views])
+    return probe_features(learner.answering_average(), world)
+
+
+def weights_after_training(data: TrainingSet) -> dict[str, Tensor]:
+    learner = Learner(TINY, data, RUNTIME)
+    for _ in range(TINY.training.steps):
+        learner.learn()
+        if learner.step % TINY.training.epoch_steps == 0:
+            learner.settle_average()
+            learner.end_epoch()
+    parts = {"network": learner.network, "average": learner.average.network, "method": learner.method}
+    return {f"{part} {name}": value for part, net in parts.items() for name, value in net.state_dict().items()}
+
+
+def test_labels_change_nothing_but_the_order_of_the_clusters():
+    data = pose(TINY, RUNTIME).training
+    permuted = dataclasses.replace(data, labels=(data.labels + 1) % data.num_seen)
+    first, second = weights_after_training(data), weights_after_training(permuted)
+    differing = {name for name in first if not torch.equal(first[name], second[name])}
+    assert differing == {"average head.weight"}
+
+
+# Whole runs --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> RunFolder:
+    return trained(str(tmp_path_factory.mktemp("run") / "whole"), TINY)
+
+
+@pytest.mark.parametrize("step", [0, 3, 5])
+def test_a_run_stopped_and_resumed_is_the_run_that_was_never_stopped(uninterrupted, step):
+    stopped("r", TINY, step)
+    resumed = trained("r", TINY)
+    assert last_checkpoint(resumed) == last_checkpoint(uninterrupted)
+    assert lines_without_clock(resumed) == lines_without_clock(uninterrupted)
+
+
+def test_the_projection_is_trained_and_kept_with_its_momentum(uninterrupted):
+    fresh = Simclr(TINY, pose(TINY, RUNTIME).training)
+    files = last_checkpoint(uninterrupted)
+    kept, momentum = load(files["method.safetensors"]), load(files["optimizer.safetensors"])
+    assert set(kept) == {"projection.0.weight", "projection.0.bias", "projection.2.weight"}
+    for name, first in fresh.state_dict().items():
+        assert not torch.equal(kept[name], first), name
+        assert momentum[f"method.{name}"].abs().max() > 0
+    assert kept["projection.2.weight"].shape == (TINY.simclr.projection, 64)
+
+
+def test_the_summary_says_what_the_features_are_worth(uninterrupted):
+    summary = uninterrupted.summary()
+    assert summary["method"] == "simclr"
+    assert set(summary["probes"]) == {"neighbours", "linear"}
+    assert all(60 < value <= 100 for value in summary["probes"].values())
+    assert summary["num_classes_estimated"] is False
+    json.dumps(summary)
+
+
+def test_a_method_that_learns_from_labels_has_no_probes():
+    small = {"steps": 2, "batch_labelled": 8, "batch_unlabelled": 16, "uncertainty_views": 2}
+    assert trained("r", replace(digits("digits"), small)).summary()["probes"] is None
+
+
+def test_evaluation_repeats_the_result_of_training(uninterrupted):
+    again = evaluate_run(uninterrupted, "test", RUNTIME, print)
+    assert again["protocols"] == uninterrupted.summary()["protocols"]
