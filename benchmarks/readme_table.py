@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from openworld.paper import estimation
+
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
 
@@ -61,7 +63,22 @@ def speed_table() -> str:
     )
 
 
-TABLES = {"README.md": accuracy_table, "docs/performance.md": speed_table}
+def estimation_table() -> str:
+    table = estimation()
+    rows = [table.header, ("---",) * len(table.header), *table.rows]
+    spread = [
+        f"| {name} | {result['features']['probes']['neighbours']:.1f} | {splits['mean']:.1f} ± {splits['std']:.1f} | "
+        f"{splits['mean_absolute_error_percent']:.1f} | {100 * splits['intervals_that_hold_the_truth']:.0f} |"
+        for name in ("digits", "cifar10", "cifar100")
+        for result in [read(f"estimation-{name}")]
+        for splits in [result["other_splits"]]
+    ]
+    head = "| 40 other splits | neighbours' accuracy | estimate | mean error, % | intervals that hold the truth, % |"
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([*lines, "", head, "|---|---|---|---|---|", *spread]) + "\n"
+
+
+TABLES = {"README.md": accuracy_table, "docs/performance.md": speed_table, "docs/estimate.md": estimation_table}
 
 
 def with_table(name: str) -> str:

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 DATA = (ROOT / "docs" / "data.md").read_text()
 PERFORMANCE = (ROOT / "docs" / "performance.md").read_text()
+ESTIMATE = (ROOT / "docs" / "estimate.md").read_text()
 
 
 def load(name: str):
@@ -28,7 +29,7 @@ def test_the_tables_are_the_recorded_results():
 
 def test_every_flag_in_the_readme_exists():
     known = {flag for flags in flags_of_commands().values() for flag in flags}
-    for text in (README, DATA, PERFORMANCE):
+    for text in (README, DATA, PERFORMANCE, ESTIMATE):
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known
 
 
