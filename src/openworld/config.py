@@ -63,6 +63,8 @@ class Training:
         "mlp",
     ] = "resnet18-cifar"
     """The network; the suffix names its stem. On a CPU: small (8 px), small-32, small-64. For features: mlp."""
+    start: str | None = None
+    """A run whose network, all but the head, is the first state of this one's; by default weights are drawn."""
     augment: Literal["digits", "cifar", "simclr", "tiny", "photos", "imagenet", "features"] = "cifar"
     """The family of random views."""
     image_size: int | None = None
@@ -202,7 +204,9 @@ class Option:
     @property
     def kind(self) -> type:
         """What a value is made by: str, int, float or bool."""
-        return int if self.type == int | None or self.may_be_auto else str if self.choices else self.type
+        if self.choices or self.type == str | None:
+            return str
+        return int if self.type == int | None or self.may_be_auto else self.type
 
     @property
     def may_be_auto(self) -> bool:

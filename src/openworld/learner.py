@@ -106,6 +106,16 @@ class Learner:
         }
         checkpoint.save(run.checkpoints, self.step, parts, {"meter": self.meter.state()})
 
+    def start_from(self, saved: checkpoint.Checkpoint) -> None:
+        """Take over the averaged network of another run, all but its head."""
+        body = {
+            name.removeprefix("body."): tensor
+            for name, tensor in saved.tensors("average").items()
+            if name.startswith("body.")
+        }
+        for network in (self.network, self.average.network):
+            network.body.load_state_dict(body)
+
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         saved.load_into(self.network, "model")
         saved.load_into(self.average.network, "average")

@@ -56,6 +56,11 @@ class RunFolder:
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
+    @property
+    def has_checkpoints(self) -> bool:
+        """Sound or not."""
+        return any(checkpoint.newest_first(self.checkpoints))
+
     def config(self) -> Config:
         values = read_toml(self.path / "config.toml")
         missing = [option.name for option in options() if option.name not in values and option.default is not None]
@@ -73,7 +78,7 @@ class RunFolder:
     def split(self) -> str | None:
         """The split of a run that has begun."""
         split = self.read("split.json")
-        if split is None and any(checkpoint.newest_first(self.checkpoints)):
+        if split is None and self.has_checkpoints:
             raise UserError(f"{self.path} is damaged: its split.json is gone, and with it which data is whose")
         return split
 

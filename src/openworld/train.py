@@ -1,6 +1,7 @@
 """The training loop: from a configuration and a run folder to a summary."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
     learner = Learner(config, world.training, runtime)
     display = ProgressDisplay(training.steps, learner.batches.rows, runtime.quiet)
     warn_of_weak_spots(world, display)
+    if training.start and not run.has_checkpoints:
+        start_from(RunFolder.open(Path(training.start)), learner, display)
     with run.at_work(config, world.split_json(), device), StopSignals() as stop, display:
         clock = start_or_resume(learner, run, display)
         first_in_stride = learner.step + CALLS_BEFORE_RECORDING + 1
@@ -81,6 +84,17 @@ def start_or_resume(learner: Learner, run: RunFolder, display: ProgressDisplay) 
     lines = run.metrics()
     display.begin(learner.step)
     return Clock(before=lines[-1]["seconds"] if lines else 0.0)
+
+
+def start_from(other: RunFolder, learner: Learner, display: ProgressDisplay) -> None:
+    """Begin with the network of another run, which must be of the same kind."""
+    saved = other.newest_checkpoint(display.warn)
+    if saved is None:
+        raise UserError(f"--start {other.path}: it has no sound checkpoint")
+    try:
+        learner.start_from(saved)
+    except RuntimeError:
+        raise UserError(f"--start {other.path}: its network is of another kind, or for other images") from None
 
 
 def warn_of_weak_spots(world: OpenWorld, display: ProgressDisplay) -> None:
