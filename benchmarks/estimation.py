@@ -27,6 +27,8 @@ from openworld.record import RunFolder, environment
 from openworld.runtime import make_runtime
 
 OTHER_SPLITS = 40
+FEATURE_FACTS = ("method", "steps", "seconds", "device", "seed", "probes", "seen", "novel", "all")
+"""Of the run that learnt the features."""
 
 
 def main() -> None:
@@ -49,7 +51,7 @@ def main() -> None:
         "dataset": summary["dataset"],
         "true_classes": truth,
         "num_seen": int(labels[:num_labelled].max()) + 1,
-        "features": {key: summary[key] for key in ("method", "steps", "seconds", "device", "probes", "seed")},
+        "features": {key: summary[key] for key in FEATURE_FACTS},
         "estimates": {},
     }
     began = time.perf_counter()

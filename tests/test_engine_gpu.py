@@ -9,6 +9,7 @@ from openworld.compiling import plainly
 from openworld.config import replace
 from openworld.data.problem import pose
 from openworld.learner import Learner
+from openworld.methods import METHODS
 from openworld.nets import frozen
 from openworld.recipes import digits
 from openworld.runtime import Runtime
@@ -51,9 +52,10 @@ def unrecorded(monkeypatch):
     monkeypatch.setattr(engine, "CALLS_BEFORE_RECORDING", 10**9)
 
 
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("compile", [False, True])
-def test_the_loop_never_waits_for_the_device(compile):
-    learner = beginning(compile=compile)
+def test_the_loop_never_waits_for_the_device(compile, method):
+    learner = beginning(replace(CONFIG, {"method": method}), compile=compile)
     for _ in range(5):
         learner.learn()
     torch.cuda.set_sync_debug_mode("error")
@@ -65,11 +67,13 @@ def test_the_loop_never_waits_for_the_device(compile):
     assert learner.optimiser.failure() is None
 
 
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("compile", [False, True])
-def test_losses_of_the_fast_way_are_those_of_the_plain_way(compile, request):
-    fast = losses_of(beginning(compile=compile))
+def test_losses_of_the_fast_way_are_those_of_the_plain_way(compile, method, request):
+    config = replace(CONFIG, {"method": method})
+    fast = losses_of(beginning(config, compile=compile))
     request.getfixturevalue("unrecorded")
-    plain = losses_of(beginning())
+    plain = losses_of(beginning(config))
     assert fast == pytest.approx(plain, rel=0.02)  # bfloat16 keeps 3 digits
     assert fast[0] == pytest.approx(plain[0], rel=1e-3)
     assert len(set(fast)) == STEPS  # a recording that got no new inputs would repeat itself

@@ -63,16 +63,25 @@ def test_the_size_is_the_typical_shorter_side_up_to_a_limit():
     assert typical_side(dataset) == 48
     for path in sorted(root.glob("unlabelled/*/*")):
         Image.new("RGB", (500, 400)).save(path)
-    assert own_settings(dataset, CPU)["image_size"] == 64
-    assert own_settings(dataset, CUDA)["image_size"] == 256
-    assert own_settings(arrays(side=20), CPU)["image_size"] == 20
+    assert own_settings(dataset, CPU, "trssl")["image_size"] == 64
+    assert own_settings(dataset, CUDA, "trssl")["image_size"] == 256
+    assert own_settings(arrays(side=20), CPU, "trssl")["image_size"] == 20
 
 
 def test_files_that_cannot_be_read_do_not_hinder_the_plan():
     root = write_photos(Path("photos"), sides=(12,))
     for path in root.glob("*/*/*"):
         path.write_text("text")
-    assert own_settings(read_own(root), CPU)["image_size"] == 64
+    assert own_settings(read_own(root), CPU, "trssl")["image_size"] == 64
+
+
+@pytest.mark.parametrize(
+    ("side", "device", "views"),
+    [(20, CPU, "simclr"), (20, CUDA, "simclr"), (80, CUDA, "simclr"), (200, CUDA, "photos")],
+)
+def test_features_without_labels_are_learnt_from_views_that_differ_more(side, device, views):
+    plain, without_labels = (own_settings(arrays(side=side), device, method) for method in ("trssl", "simclr"))
+    assert without_labels == {**plain, "augment": views}
 
 
 @pytest.fixture
@@ -82,7 +91,7 @@ def costs(monkeypatch):
 
 
 def fitted(dataset: Dataset, seconds: float, **asked):
-    config = replace(own("x"), own_settings(dataset, CPU))
+    config = replace(own("x"), own_settings(dataset, CPU, "trssl"))
     world = pose(config, RUNTIME, dataset=dataset)
     config = replace(config, {**batch_sizes(world), **asked})
     return fit_to_time(config, world, RUNTIME, seconds, set(asked))

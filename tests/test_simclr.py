@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,10 +20,10 @@ from openworld.methods.simclr import Simclr, nt_xent, seen_first
 from openworld.recipes import digits, simclr
 from openworld.record import Meter, RunFolder
 from openworld.rng import generator
+from openworld.signals import Interrupted
 
 TINY = replace(simclr("digits"), {"steps": 7, "epoch_steps": 3, "batch_unlabelled": 16, "uncertainty_views": 2})
-SHORT = replace(simclr("digits"), {"steps": 100, "batch_unlabelled": 128})
-BODY = ("stem", "blocks")
+SHORT = replace(simclr("digits"), {"steps": 80, "batch_unlabelled": 96})
 
 
 # The loss ----------------------------------------------------------------------------------------------------
@@ -106,13 +108,13 @@ def test_the_loss_falls_and_features_get_better():
     probes, losses = [probes_of(learner, world)], []
     for _ in range(4):
         learner.meter = Meter()
-        for _ in range(25):
+        for _ in range(20):
             learner.learn()
         losses.append(learner.meter.means()["loss"])
     probes.append(probes_of(learner, world))
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < losses[0] - 1
-    assert probes[1]["neighbours"] > probes[0]["neighbours"] + 3
+    assert probes[1]["neighbours"] > probes[0]["neighbours"] + 2
     assert probes[1]["linear"] > probes[0]["linear"] + 8
 
 
@@ -137,7 +139,7 @@ def test_labels_change_nothing_but_the_order_of_the_clusters():
     permuted = dataclasses.replace(data, labels=(data.labels + 1) % data.num_seen)
     first, second = weights_after_training(data), weights_after_training(permuted)
     differing = {name for name in first if not torch.equal(first[name], second[name])}
-    assert differing == {"average head.weight"}
+    assert differing == {"average head.weight", "network head.weight"}
 
 
 # Whole runs --------------------------------------------------------------------------------------------------
@@ -184,3 +186,19 @@ def test_a_method_that_learns_from_labels_has_no_probes():
 def test_evaluation_repeats_the_result_of_training(uninterrupted):
     again = evaluate_run(uninterrupted, "test", RUNTIME, print)
     assert again["protocols"] == uninterrupted.summary()["protocols"]
+
+
+def test_a_run_stopped_within_an_epoch_can_be_evaluated(monkeypatch):
+    learn = Learner.learn
+
+    def learn_and_interrupt(self):
+        learn(self)
+        if self.step == 35:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Learner, "learn", learn_and_interrupt)
+    with pytest.raises(Interrupted, match="stopped at step 35"):
+        trained("r", replace(SHORT, {"epoch_steps": 20, "batch_unlabelled": 64}))
+    run = RunFolder(Path("r"))
+    again = evaluate_run(run, "test", RUNTIME, [].append)
+    assert again["protocols"]["gcd"]["all"] > run.metrics()[-1]["average"]["all"] - 10

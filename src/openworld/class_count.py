@@ -67,10 +67,13 @@ class Estimate:
         return f"about {self.num_classes} classes ({interval}), {self.num_classes - self.num_seen} of them new"
 
     def how_sure(self) -> str:
-        if self.estimator == "paper":
-            return "the interval is that of the ten best k, and no measure of how sure this is"
+        if self.estimator.startswith("paper"):
+            floor = self.num_seen + (TOP - 1) / 2
+            return (
+                f"the interval is that of the ten best k, no measure of how sure this is; it is never below {floor:g}"
+            )
         if self.high is None:
-            return "with so few known classes nobody can say how sure this is"
+            return "how sure this is cannot be told: too few known classes or labels"
         spread = (self.high - self.low) / (2 * self.num_classes)
         word = "well" if spread <= 0.1 else "roughly" if spread <= 0.25 else "hardly"
         return f"{word} determined: plus or minus {spread:.0%}"
@@ -104,14 +107,17 @@ class Rates:
     def by_neighbours(self, k: float, confusion: float = 1.0) -> float:
         """The same, from what is near, if novel ones also had labels; a novel class is `confusion` times as often
         near a seen one as another seen class is."""
-        return self.same + self.other * (1 + confusion * (k - self.num_seen) / (self.num_seen - 1))
+        left = 1 - 2 * k / self.num_samples  # of a class: the sample itself and the one it counts by are not nearby
+        return self.same * left + self.other * (1 + confusion * (k - self.num_seen) / (self.num_seen - 1))
 
     def num_classes(self, confusion: float = 1.0) -> float:
         """The k for which both agree; infinite if there is none that makes sense."""
         at_none = self.by_neighbours(0, confusion)
         slope = self.by_size(1) - (self.by_neighbours(1, confusion) - at_none)
         k = at_none / slope if slope > 0 else float("inf")
-        return k if 0.9 * self.num_seen <= k <= self.num_samples / FEWEST_LABELS else float("inf")
+        # fewer than are seen may be chance where classes keep to themselves; else the features cannot carry it
+        makes_sense = k >= 0.9 * self.num_seen or (k > 0 and self.same > 2 * self.other)
+        return k if makes_sense and k <= self.num_samples / FEWEST_LABELS else float("inf")
 
 
 def estimate_by_neighbours(features_ND: Tensor, labels_L: Tensor) -> Estimate:
@@ -180,18 +186,24 @@ def measure_rates(
     used_S = torch.arange(len(sizes_S)) != (-1 if left_out is None else left_out)
     asked_Q = used_S[labels_Q] & (sizes_S[labels_Q] >= FEWEST_LABELS)
     counts_QS, labels_Q = counts_QS[asked_Q] * used_S, labels_Q[asked_Q]
+    num_labelled = int(sizes_S[used_S].sum())
     same_Q = counts_QS.gather(1, labels_Q[:, None])[:, 0]
     other_Q = counts_QS.sum(dim=1) - same_Q
+
+    def by_class(values_Q: Tensor) -> Tensor:
+        return torch.zeros(len(sizes_S)).index_add_(0, labels_Q, values_Q)
+
+    # Rates are those of each class by itself, and classes count by their density, which is how much of their labels a
+    # neighbourhood holds. Samples could be summed up directly only if all classes had as many labels.
+    weight_S = by_class(same_Q)
+    found_S = weight_S > 1
+    density_S = weight_S / by_class(torch.ones_like(same_Q)).clamp(min=1) / sizes_S * found_S
     # one of the `same` was spent on the weight, and the sample itself is not among them: two of its class are missing
-    others_left_Q = sizes_S[labels_Q] / (sizes_S[labels_Q] - 2)
-    weight = float(same_Q.sum().clamp(min=1e-12)) * (num_neighbours - 1)
-    return Rates(
-        same=float((same_Q * (same_Q - 1) * others_left_Q).sum()) / weight,
-        other=float((same_Q * other_Q).sum()) / weight,
-        num_seen=int(used_S.sum()),
-        num_labelled=int(sizes_S[used_S].sum()),
-        num_samples=num_samples,
-    )
+    others_left_S = sizes_S / (sizes_S - 2).clamp(min=1)
+    same_S = by_class(same_Q * (same_Q - 1)) / (weight_S - 1).clamp(min=1) * others_left_S
+    other_S = by_class(same_Q * other_Q) / weight_S.clamp(min=1)
+    shares_S = density_S / density_S.sum().clamp(min=1e-12) / (num_neighbours - 1)
+    return Rates(float(same_S @ shares_S), float(other_S @ shares_S), int(used_S.sum()), num_labelled, num_samples)
 
 
 def jackknife_error(others: Sequence[float]) -> float | None:
@@ -212,6 +224,8 @@ def estimate_as_in_the_paper(curve: Sequence[Score], num_seen: int, reassign: bo
     def fit(score: Score) -> float:
         return score.reassigned if reassign else score.accuracy
 
+    if len(curve) < TOP:
+        raise UserError(f"the paper's estimate is the mean of {TOP} values of k: --max-classes leaves {len(curve)}")
     best = [score.k for score in sorted(curve, key=fit, reverse=True)[:TOP]]
     details = {"reassign": reassign, "best": sorted(best), "lowest_possible": num_seen + (TOP - 1) / 2}
     return Estimate(round(np.mean(best)), min(best), max(best), "paper", num_seen, tuple(curve), details)

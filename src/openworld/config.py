@@ -42,7 +42,7 @@ class Problem:
         _check(0 <= self.novel < 100, "novel", self.novel, "from 0 to less than 100 (per cent)")
         _check(0 < self.labelled <= 100, "labelled", self.labelled, "above 0 and up to 100 (per cent)")
         _check(self.imbalance >= 1, "imbalance", self.imbalance, "1 or more")
-        counts = self.num_classes in (None, "auto") or self.num_classes > 0
+        counts = self.num_classes in (None, "auto") or (isinstance(self.num_classes, int) and self.num_classes > 0)
         _check(counts, "num-classes", self.num_classes, "1 or more, or auto")
 
 
@@ -181,6 +181,12 @@ class Config:
         """The parts of the method that are turned off."""
         method_options = getattr(self, self.method)  # a method's section bears its name
         return [name for name, value in vars(method_options).items() if value is False]
+
+
+ESTIMATORS = ("neighbours", "paper", "paper-plain")
+"""Ways to count classes; the last one is the paper's without its reassignment of samples."""
+SHARED_SETTINGS = ("data", "seed", "on_bad_image", "novel", "labelled", "imbalance", "image_size", "network")
+"""What a run and the estimate of its classes have in common; the others are for the run's own method."""
 
 
 def _check(holds: bool, name: str, value: object, wanted: str) -> None:
@@ -331,5 +337,6 @@ def _typed(option: Option, value: Any, path: Path) -> Any:
     if option.kind is float and type(value) is int:
         value = float(value)
     if type(value) is not option.kind:
-        raise UserError(f"{path}: {option.name} is {value!r}; it must be of type {option.kind.__name__}")
+        or_auto = ", or auto" if option.may_be_auto else ""
+        raise UserError(f"{path}: {option.name} is {value!r}; it must be of type {option.kind.__name__}{or_auto}")
     return value

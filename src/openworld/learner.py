@@ -36,8 +36,7 @@ class Learner:
         self.average = Average(self.network, training)
         self.method = METHODS[config.method](config, data)
         self.optimiser = Optimiser(self.network, self.method, training)
-        views = self.method.num_views, self.method.uses_labels
-        self.batches = Batches(data, training, config.seed, *views)
+        self.batches = Batches(data, training, config.seed, self.method.num_views, self.method.uses_labels)
         self.kept: Path | None = None
         if runtime.compile:
             sizes = training.batch_labelled, training.batch_unlabelled
@@ -85,7 +84,9 @@ class Learner:
         """What the method does once an epoch; returns the averaged model as it answers after that."""
         average = self.answering_average()
         self.method.end_epoch(average, self.batches, self.step)
-        self.average.network.head.load_state_dict(average.head.state_dict())  # where a method may have put its classes
+        if not self.method.trains_head:  # the average of a head that stays as it is, is that head
+            for network in (self.network, self.average.network):
+                network.head.load_state_dict(average.head.state_dict())
         return average
 
     def answering_average(self) -> Network:

@@ -187,8 +187,8 @@ class Network(nn.Module):
         self.head = CosineHead(body.num_features, num_classes)
 
     def features(self, images: Tensor) -> Tensor:
-        """(B, D), before the head."""
-        return _train_features(self, images) if self.training else _features(self, images)
+        """(B, D), before the head; float32, whatever the body computes in."""
+        return (_train_features(self, images) if self.training else _features(self, images)).float()
 
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.features(images))

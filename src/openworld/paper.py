@@ -49,17 +49,23 @@ def estimation() -> Table:
         truth, *printed = ESTIMATION[name]
         ours = (recorded(f"estimation-{name}") or {"estimates": {}})["estimates"]
         best = ours.get("neighbours")
-        cells = [f"{best['num_classes']} ({best['low']} to {best['high']})" if best else "-"]
+        cells = [f"{best['num_classes']} ({best['low']} to {best['high'] or '?'})" if best else "-"]
         cells += [str(ours[key]["num_classes"]) if key in ours else "-" for key in ("paper", "paper-plain")]
         return name, str(truth), *("-" if number is None else str(number) for number in printed), *cells
 
-    header = ("", "classes", "paper", "without", "ours", "paper's way", "without")
+    header = ("", "truth", "paper", "plain", "ours", "paper's way", "plain way")
     notes = (
-        "paper: SimCLR features, k-means; `without` its reassignment. The last three columns: our SimCLR features.",
-        "ours: by neighbours, with an interval of 90%; the paper's way: its estimator, on our features.",
-        "- is not printed in the paper, or not recorded yet.",
+        "paper: as printed, k-means on SimCLR features; plain: without reassignment.",
+        "ours: by neighbours, on our SimCLR features, with its interval; the paper's and the plain way: on the same features.",
+        "-: not printed in the paper, or not recorded.",
     )
-    return Table("How many classes are in there", header, list(map(row, ESTIMATION)), notes)
+    curve = (recorded("estimation-cifar100") or {"curve": []})["curve"]
+    lines = {
+        "with reassignment": [(score["k"], score["reassigned"]) for score in curve],
+        "without": [(score["k"], score["accuracy"]) for score in curve],
+    }
+    axes = "k, CIFAR-100", "labelled samples matched (per cent)"
+    return Table("How many classes are in there", header, list(map(row, ESTIMATION)), notes, lines, axes)
 
 
 def sensitivity() -> Table:
@@ -71,9 +77,9 @@ def sensitivity() -> Table:
         for run in runs
     ]
     lines = {"ours": [(run["num_classes"] - 100.0, run["all"]) for run in runs], "paper": [(0.0, 60.3), (17.0, 54.8)]}
-    length = f"{runs[0]['steps']:,} steps" if runs else "nothing recorded yet"
+    flags = " ".join(result["trials"][0]["flags"]) if result else "nothing recorded yet"
     notes = (
-        f"ours: CIFAR-100, 10% labelled, {length} of the 204,800 of the paper, one seed: what counts is the shape.",
+        f"ours: {flags}; one seed, a fiftieth of the paper's steps: what counts is the shape.",
         "paper: All 60.3 with 100 classes, and 54.8 with its estimate of 117; its figure prints no other numbers.",
     )
     header = ("classes assumed", "error", "Seen", "Novel", "All")

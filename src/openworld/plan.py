@@ -22,6 +22,7 @@ from openworld.errors import UserError
 from openworld.learner import Learner
 from openworld.nets import frozen
 from openworld.recipes import RECIPES, recipe_for
+from openworld.record import RunFolder
 from openworld.runtime import Runtime
 
 OWN_MINUTES = {"trssl": 5.0, "simclr": 1.5}
@@ -47,13 +48,14 @@ class Plan:
 
 
 def plan_run(
-    asked: dict[str, Any], runtime: Runtime, minutes: float | None = None, dataset: Dataset | None = None
+    asked: dict[str, Any],
+    runtime: Runtime,
+    minutes: float | None = None,
+    dataset: Dataset | None = None,
+    count_is_estimated: bool = False,
 ) -> Plan:
     """A configuration and its problem; `minutes` sets the number of steps by measuring what one costs here."""
-    if minutes is not None and "steps" in asked:
-        raise UserError("--minutes and --steps both say how long to train: give one of them")
-    if minutes is not None and not 0 < minutes < math.inf:
-        raise UserError(f"--minutes is {minutes}; it must be above 0")
+    refuse_bad_length(asked, minutes)
     config, dataset = settle(asked, runtime, dataset)
     is_own = config.recipe == "own"
     world = pose(config, runtime, dataset=dataset)
@@ -64,8 +66,16 @@ def plan_run(
     seconds = None
     if minutes is not None:
         config, seconds = fit_to_time(config, world, runtime, minutes * 60, set(asked))
-    lines = describe(config, dataset, world, seconds, "num_classes" in asked) if is_own or seconds else ()
+    source = "estimated" if count_is_estimated else "as you say" if "num_classes" in asked else None
+    lines = describe(config, dataset, world, seconds, source) if is_own or seconds else ()
     return Plan(config, world, tuple(lines))
+
+
+def refuse_bad_length(asked: dict[str, Any], minutes: float | None) -> None:
+    if minutes is not None and "steps" in asked:
+        raise UserError("--minutes and --steps both say how long to train: give one of them")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise UserError(f"--minutes is {minutes}; it must be above 0")
 
 
 def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = None) -> tuple[Config, Dataset]:
@@ -78,7 +88,10 @@ def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = No
     config = RECIPES[recipe](data)
     if recipe == "own":
         config = replace(config, own_settings(dataset, runtime.device, asked.get("method", config.method)))
-    return replace(config, {**asked, "recipe": recipe, "data": data}), dataset
+    asked = {**asked, "recipe": recipe, "data": data}
+    if asked.get("start"):  # must be found from every working directory
+        asked["start"] = str(RunFolder.open(Path(asked["start"])).path.absolute())
+    return replace(config, asked), dataset
 
 
 def refuse_idle_settings(asked: dict[str, Any], dataset: Dataset) -> None:
@@ -209,7 +222,7 @@ def seconds_of(work: Callable[[], None], device: torch.device, enough: float = 3
 
 
 def describe(
-    config: Config, dataset: Dataset, world: OpenWorld, seconds: float | None, classes_given: bool
+    config: Config, dataset: Dataset, world: OpenWorld, seconds: float | None, source: str | None
 ) -> list[str]:
     training, kind = config.training, "samples" if dataset.has_features else "images"
     lines = []
@@ -221,8 +234,9 @@ def describe(
             f"{len(world.training.unlabelled):,} unlabelled{tested}"
         )
         total = config.problem.num_classes
-        source = "as you say" if classes_given else "named in the test part or the manifest"
-        if not classes_given and len(dataset.class_names) == num_seen:
+        if source is None and len(dataset.class_names) > num_seen:
+            source = "named in the test part or the manifest"
+        elif source is None:
             source = "assumed: as many new ones as known ones; --num-classes says how many, auto estimates them"
         lines.append(f"classes: {total}, of which {total - num_seen} are new ({source})")
     if not dataset.has_features and training.image_size:

@@ -59,7 +59,8 @@ def draw_lines(lines: dict[str, Sequence[tuple[float, float]]], labels: tuple[st
     figure = Figure(figsize=(6.5, 4.2), layout="constrained")
     panel = figure.subplots()
     for (name, points), colour in zip(lines.items(), (OURS, THEIRS, FAINT, "black"), strict=False):
-        panel.plot(*zip(*points, strict=True), marker="o", color=colour, label=name)
+        marker = "o" if len(points) < 30 else None
+        panel.plot(*zip(*points, strict=True), marker=marker, color=colour, label=name)
     title, x_label, y_label = labels
     panel.set(title=title, xlabel=x_label, ylabel=y_label)
     panel.legend(frameon=False, fontsize=9)

@@ -21,6 +21,8 @@ from openworld.checkpoint import Checkpoint, DamagedCheckpoint
 from openworld.config import Config, options, read_toml, replace, write_toml
 from openworld.errors import UserError
 
+FEATURES_RUN = "simclr"
+"""Within a folder: the run whose features counted its classes."""
 LOCK = "lock"
 """Locked, not only there, while a process trains: the lock of a killed process is free by itself."""
 
@@ -117,6 +119,10 @@ class RunFolder:
         """The result of a finished run."""
         return _json_or_none(self.read("summary.json"))
 
+    def estimated_classes(self) -> int | None:
+        """What was estimated for the run, where anything was."""
+        return (_json_or_none(self.read("estimate.json")) or {"num_classes": None})["num_classes"]
+
     def newest_checkpoint(self, warn) -> Checkpoint | None:
         """The newest checkpoint that is sound; damaged ones are named, left alone and passed over."""
         for path in checkpoint.newest_first(self.checkpoints):
@@ -153,7 +159,7 @@ class RunFolder:
 
 def _is_leftover(path: Path) -> bool:
     """Whether a file in a folder is only what a run left that ended before it began."""
-    return path.name in (LOCK, "simclr", "estimate.json", "estimate.png") or path.suffix == ".tmp"
+    return path.name in (LOCK, FEATURES_RUN, "estimate.json", "estimate.png") or path.suffix == ".tmp"
 
 
 def _json_or_none(text: str | None) -> Any:

@@ -8,10 +8,12 @@ import torch
 
 from openworld.config import Config
 from openworld.data.problem import OpenWorld, pose
+from openworld.data.split import Split
 from openworld.engine import CALLS_BEFORE_RECORDING
 from openworld.errors import UserError
 from openworld.evaluate import evaluate_part, probe_features, progress_scores, write_predictions
 from openworld.learner import Learner
+from openworld.methods import METHODS
 from openworld.nets import Network, frozen
 from openworld.optim import learning_rate
 from openworld.progress import ProgressDisplay
@@ -34,7 +36,7 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
     display = ProgressDisplay(training.steps, learner.batches.rows, runtime.quiet)
     warn_of_weak_spots(world, display)
     if training.start and not run.has_checkpoints:
-        start_from(RunFolder.open(Path(training.start)), learner, display)
+        start_from(RunFolder.open(Path(training.start)), learner, world, display)
     with run.at_work(config, world.split_json(), device), StopSignals() as stop, display:
         clock = start_or_resume(learner, run, display)
         first_in_stride = learner.step + CALLS_BEFORE_RECORDING + 1
@@ -86,8 +88,10 @@ def start_or_resume(learner: Learner, run: RunFolder, display: ProgressDisplay) 
     return Clock(before=lines[-1]["seconds"] if lines else 0.0)
 
 
-def start_from(other: RunFolder, learner: Learner, display: ProgressDisplay) -> None:
-    """Begin with the network of another run, which must be of the same kind."""
+def start_from(other: RunFolder, learner: Learner, world: OpenWorld, display: ProgressDisplay) -> None:
+    """Begin with the network of another run, which must be of the same kind, and have seen no other labels."""
+    if METHODS[other.config().method].uses_labels and Split.from_json(other.split())[0] != world.split:
+        raise UserError(f"--start {other.path}: it was trained on other labels than this run has")
     saved = other.newest_checkpoint(display.warn)
     if saved is None:
         raise UserError(f"--start {other.path}: it has no sound checkpoint")
@@ -156,7 +160,7 @@ def summarise(
         "protocol": "trssl",
         "protocols": scores["protocols"],
         "num_classes": world.training.num_classes,
-        "num_classes_estimated": run.read("estimate.json") is not None,
+        "num_classes_estimated": problem.num_classes is not None and run.estimated_classes() == problem.num_classes,
         "num_seen": world.training.num_seen,
         "steps": learner.step,
         "seconds": clock.seconds(),
@@ -167,6 +171,7 @@ def summarise(
         "imbalance": problem.imbalance,
         "prior": problem.prior,
         "method": config.method,
+        "start": config.training.start,
         "recipe": config.recipe,
         "switches": config.switched_off(),
         "device": describe(world.training.device),

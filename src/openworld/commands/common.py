@@ -72,7 +72,7 @@ def add_option(group, option: Option) -> None:
 def defaults_of(option: Option) -> str:
     """The paper's value, and that of the digits where it is another."""
     on_digits = flatten(RECIPES["digits"]("digits"))[option.name]
-    if option.default is None or option.path[0] not in ("problem", "training", "trssl"):
+    if option.default is None or option.path[0] not in ("problem", "training", "trssl", "simclr"):
         return ""
     return f" [{option.default}]" if on_digits == option.default else f" [{option.default}; digits {on_digits}]"
 
@@ -98,7 +98,10 @@ def runtime_of(parsed: argparse.Namespace) -> "Runtime":
 
 
 def number_or_auto(text: str) -> int | str:
-    return text if text == "auto" else int(text)
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is not a number, nor auto") from None
 
 
 def whole_number(text: str) -> int:

@@ -15,10 +15,8 @@ from openworld.commands.common import (
     runtime_of,
     whole_number,
 )
-from openworld.config import options
-
-SETTINGS = ("data", "seed", "on_bad_image", "novel", "labelled", "imbalance", "image_size", "network")
-"""Of the configuration: what poses the problem, and the network whose features are used."""
+from openworld.config import ESTIMATORS, SHARED_SETTINGS, options
+from openworld.errors import UserError
 
 
 def add(commands) -> None:
@@ -27,7 +25,7 @@ def add(commands) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: a new one under runs/)")
     parser.add_argument(
         "--estimator",
-        choices=("neighbours", "paper", "paper-plain"),
+        choices=ESTIMATORS,
         default="neighbours",
         metavar="NAME",
         help="neighbours, paper (k-means for every k), or paper-plain (without its reassignment) [neighbours]",
@@ -41,17 +39,19 @@ def add(commands) -> None:
     add_compile_flag(parser)
     add_data_flags(parser)
     for option in options():
-        if option.name in SETTINGS:
+        if option.name in SHARED_SETTINGS:
             add_option(parser, option)
 
 
 def run(parsed: argparse.Namespace) -> int:
     from openworld.estimate import estimate_classes
-    from openworld.record import new_path
+    from openworld.record import RunFolder, new_path
     from openworld.signals import Interrupted
 
-    asked = {name: getattr(parsed, name) for name in SETTINGS if hasattr(parsed, name)}
+    asked = {name: getattr(parsed, name) for name in SHARED_SETTINGS if hasattr(parsed, name)}
     out = parsed.out or new_path(asked.get("data", "digits"), "estimate", asked.get("seed", 0))
+    if RunFolder(out).exists:
+        raise UserError(f"{out} holds a run: choose another --out")
     try:
         estimate = estimate_classes(
             asked, runtime_of(parsed), out, parsed.estimator, parsed.max_classes, parsed.minutes

@@ -19,6 +19,9 @@ def add(commands) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
+    if parsed.item is None and parsed.json:
+        print(json.dumps(list(ITEMS)))
+        return 0
     if parsed.item is None:
         print("\n".join(f"{name:15}{make.__doc__}" for name, make in ITEMS.items()))
         return 0

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from openworld.record import RunFolder
 
 
-SETTLED = (("recipe", "auto"), ("num_classes", "auto"))
-"""What a run has settled when it begins, and may be asked for again."""
-
-
 def add(commands) -> None:
     parser = add_command(commands, "train", run, "Train on a set in which some classes have no label at all.")
     parser.epilog = "In brackets: the paper's value, and that of the digits where the recipe takes another."
@@ -86,8 +82,8 @@ def run(parsed: argparse.Namespace) -> int:
             if parsed.minutes is not None:
                 raise UserError("--minutes sets the length of a new run; this one has its steps already")
         else:
-            asked, minutes = settle_class_count(asked, runtime, path, parsed.minutes)
-            plan = plan_run(asked, runtime, minutes)
+            settled, minutes = settle_class_count(asked, runtime, path, parsed.minutes)
+            plan = plan_run(settled, runtime, minutes, count_is_estimated=settled is not asked)
             config, world = plan.config, plan.world
             if not parsed.quiet:
                 print("".join(f"{line}\n" for line in plan.lines), end="", file=sys.stderr, flush=True)
@@ -134,6 +130,9 @@ def unchanged(folder: "RunFolder", asked: dict[str, Any]) -> Config:
     is_path = Path(data).exists() and Path(config.data).is_absolute()
     for name, value in {**asked, "data": data}.items():
         may_differ = name == "data" and is_path and not folder.summary()
-        if value != before[name] and not may_differ and (name, value) not in SETTLED:
+        is_settled = (name, value) == ("recipe", "auto") or (
+            (name, value) == ("num_classes", "auto") and folder.estimated_classes() == config.problem.num_classes
+        )
+        if value != before[name] and not may_differ and not is_settled:
             raise UserError(f"the run was started with {name} = {before[name]}, not {value}: start a new one for that")
     return replace(config, {"data": data})

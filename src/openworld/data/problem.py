@@ -187,6 +187,8 @@ def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
     num_classes = problem.num_classes or split.num_classes
     if num_classes < split.num_seen:
         raise UserError(f"--num-classes {num_classes} is fewer than the {split.num_seen} seen classes")
+    if num_classes > len(split.labelled) + len(split.unlabelled):
+        raise UserError(f"--num-classes {num_classes} is more than there are samples")
     if problem.prior == "uniform":
         return torch.full((num_classes,), 1 / num_classes)
     if problem.prior != "known":

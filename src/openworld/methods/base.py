@@ -32,6 +32,8 @@ class Method(nn.Module, ABC):
     """Views of each unlabelled sample that it wants in a batch."""
     uses_labels = True
     """Whether it wants labelled samples in a batch."""
+    trains_head = True
+    """Whether the head is trained by the loss; else `end_epoch` sets it."""
 
     def __init__(self, config: Config, data: TrainingSet):
         super().__init__()
@@ -45,4 +47,4 @@ class Method(nn.Module, ABC):
         """The loss of one step."""
 
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
-        """Called with the averaged network, whose head it may change, after every `epoch_steps` steps."""
+        """Called with the averaged network after every `epoch_steps` steps."""

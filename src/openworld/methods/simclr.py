@@ -29,11 +29,13 @@ class Simclr(Method):
 
     num_views = 2
     uses_labels = False
+    trains_head = False
 
     def __init__(self, config: Config, data: TrainingSet):
         super().__init__(config, data)
         self.options, self.seed, self.num_seen = config.simclr, config.seed, data.num_seen
-        width = BODIES[config.training.network](len(data.mean)).num_features
+        with torch.device("meta"):  # no weights are made: only the width is asked for
+            width = BODIES[config.training.network](len(data.mean)).num_features
         self.projection = nn.Sequential(
             nn.Linear(width, width), nn.ReLU(), nn.Linear(width, self.options.projection, bias=False)
         )
