@@ -49,14 +49,14 @@ def estimation() -> Table:
         truth, *printed = ESTIMATION[name]
         ours = (recorded(f"estimation-{name}") or {"estimates": {}})["estimates"]
         best = ours.get("neighbours")
-        cells = [f"{best['num_classes']} ({best['low']} to {best['high'] or '?'})" if best else "-"]
+        cells = [f"{best['num_classes']} ({best['low']}-{best['high'] or '?'})" if best else "-"]
         cells += [str(ours[key]["num_classes"]) if key in ours else "-" for key in ("paper", "paper-plain")]
         return name, str(truth), *("-" if number is None else str(number) for number in printed), *cells
 
-    header = ("", "truth", "paper", "plain", "ours", "paper's way", "plain way")
+    header = ("", "truth", "paper", "plain", "ours", "its way", "its plain")
     notes = (
         "paper: as printed, k-means on SimCLR features; plain: without reassignment.",
-        "ours: by neighbours, on our SimCLR features, with its interval; the paper's and the plain way: on the same features.",
+        "ours: by neighbours, with its interval, on our SimCLR features; the last two: its ways, on the same.",
         "-: not printed in the paper, or not recorded.",
     )
     curve = (recorded("estimation-cifar100") or {"curve": []})["curve"]
