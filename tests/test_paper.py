@@ -1,0 +1,60 @@
+"""The paper's items, beside what was recorded."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from worlds import run
+
+from openworld import paper
+
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+
+
+@pytest.mark.parametrize("item", paper.ITEMS)
+def test_an_item_is_printed_and_drawn(item, tmp_path, capsys):
+    assert run("paper", item, "--out", tmp_path) == 0
+    output = capsys.readouterr().out
+    assert paper.table_of(item).title.split(",")[0][:20] in output
+    with Image.open(tmp_path / f"{item}.png") as picture:
+        assert min(picture.size) > 200
+
+
+def test_the_estimates_are_those_recorded(capsys):
+    recorded = json.loads((RESULTS / "estimation-cifar100.json").read_text())["estimates"]
+    row = next(row for row in paper.estimation().rows if row[0] == "cifar100")
+    assert row[1:4] == ("100", "117", "87")
+    assert row[4].startswith(f"{recorded['neighbours']['num_classes']} ")
+    assert row[5:] == (str(recorded["paper"]["num_classes"]), str(recorded["paper-plain"]["num_classes"]))
+
+
+def test_the_default_estimator_is_within_5_per_cent_on_cifar100():
+    recorded = json.loads((RESULTS / "estimation-cifar100.json").read_text())
+    assert abs(recorded["estimates"]["neighbours"]["num_classes"] / recorded["true_classes"] - 1) <= 0.05
+
+
+def test_wrong_numbers_of_classes_span_a_quarter_each_way():
+    counts = [float(row[0]) for row in paper.sensitivity().rows]
+    assert (min(counts), max(counts)) == (75, 125)
+    assert counts == sorted(counts)
+
+
+def test_what_was_not_recorded_is_a_dash(monkeypatch, tmp_path):
+    monkeypatch.setattr(paper, "results_dir", lambda: tmp_path)
+    assert {row[4] for row in paper.estimation().rows} == {"-"}
+    assert paper.sensitivity().rows == []
+
+
+def test_without_an_item_all_are_listed(capsys):
+    assert run("paper") == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(paper.ITEMS)
+    assert run("paper", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == list(paper.ITEMS)
+
+
+def test_an_unknown_item_is_answered_in_one_line(capsys):
+    assert run("paper", "table9") == 2
+    assert (
+        capsys.readouterr().err == "openworld: table9: no such item of the paper (there are estimation, sensitivity)\n"
+    )

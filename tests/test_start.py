@@ -1,0 +1,71 @@
+"""--start: a run that begins with the network of another."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from worlds import run
+
+SHORT = (
+    "--steps",
+    2,
+    "--epoch-steps",
+    2,
+    "--batch-labelled",
+    16,
+    "--batch-unlabelled",
+    16,
+    "--device",
+    "cpu",
+    "--quiet",
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def weights(path: str, step: int, part: str = "average") -> dict[str, torch.Tensor]:
+    return load_file(Path(path) / "checkpoints" / f"step-{step:08d}" / f"{part}.safetensors")
+
+
+def test_the_body_is_taken_over_and_the_head_is_not():
+    assert run("train", "--method", "simclr", *SHORT, "--out", "first") == 0
+    assert run("train", *SHORT, "--start", "first", "--out", "second") == 0
+    taken, begun = weights("first", 2), weights("second", 0)
+    for name in taken:
+        if name.startswith("body."):
+            assert torch.equal(taken[name], begun[name])
+            assert torch.equal(taken[name], weights("second", 0, "model")[name])
+    assert not torch.equal(taken["head.weight"], begun["head.weight"])
+    assert json.loads(Path("second/summary.json").read_text())["start"] == str(Path("first").absolute())
+
+
+def test_it_is_found_from_another_folder_and_not_needed_to_resume(monkeypatch):
+    assert run("train", "--method", "simclr", *SHORT, "--out", "first") == 0
+    assert run("train", *SHORT, "--start", "first", "--out", "second") == 0
+    Path("first").rename("gone")
+    Path("second/summary.json").unlink()
+    assert run("train", "--resume", "--out", "second", "--device", "cpu", "--quiet") == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "answer"),
+    [
+        (["--start", "nowhere"], "nowhere is not a run"),
+        (["--start", "first", "--network", "small-32"], "--start {first}: its network is of another kind"),
+        (["--start", "taught", "--seed", 1], "--start {taught}: it was trained on other labels than this run has"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused_before_anything_is_written(flags, answer, capsys):
+    assert run("train", "--method", "simclr", *SHORT, "--out", "first") == 0
+    assert run("train", *SHORT, "--out", "taught") == 0
+    capsys.readouterr()
+    assert run("train", *SHORT, *flags, "--out", "second") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert answer.format(first=Path("first").absolute(), taught=Path("taught").absolute()) in lines[-1]
+    assert len(lines) == 1
+    assert not Path("second").exists()
