@@ -42,21 +42,6 @@ def features(kept_features) -> Path:
     return Path(shutil.copytree(kept_features, "d/simclr"))
 
 
-@pytest.fixture
-def refused(capsys):
-    """What a command that ends with exit code 2 says, in one line."""
-
-    def answer(*arguments: object) -> str:
-        capsys.readouterr()
-        assert run(*arguments) == 2
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert captured.err.count("\n") == 1, captured.err
-        return captured.err.strip()
-
-    return answer
-
-
 def estimate_in(folder: str) -> dict:
     return json.loads(Path(folder, "estimate.json").read_text())
 

@@ -23,11 +23,6 @@ SHORT = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def weights(path: str, step: int, part: str = "average") -> dict[str, torch.Tensor]:
     return load_file(Path(path) / "checkpoints" / f"step-{step:08d}" / f"{part}.safetensors")
 
@@ -44,7 +39,7 @@ def test_the_body_is_taken_over_and_the_head_is_not():
     assert json.loads(Path("second/summary.json").read_text())["start"] == str(Path("first").absolute())
 
 
-def test_it_is_found_from_another_folder_and_not_needed_to_resume(monkeypatch):
+def test_it_is_found_from_another_folder_and_not_needed_to_resume():
     assert run("train", "--method", "simclr", *SHORT, "--out", "first") == 0
     assert run("train", *SHORT, "--start", "first", "--out", "second") == 0
     Path("first").rename("gone")
@@ -60,12 +55,9 @@ def test_it_is_found_from_another_folder_and_not_needed_to_resume(monkeypatch):
         (["--start", "taught", "--seed", 1], "--start {taught}: it was trained on other labels than this run has"),
     ],
 )
-def test_a_start_that_does_not_fit_is_refused_before_anything_is_written(flags, answer, capsys):
+def test_a_start_that_does_not_fit_is_refused_before_anything_is_written(flags, answer, refused):
     assert run("train", "--method", "simclr", *SHORT, "--out", "first") == 0
     assert run("train", *SHORT, "--out", "taught") == 0
-    capsys.readouterr()
-    assert run("train", *SHORT, *flags, "--out", "second") == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert answer.format(first=Path("first").absolute(), taught=Path("taught").absolute()) in lines[-1]
-    assert len(lines) == 1
+    told = refused("train", *SHORT, *flags, "--out", "second")
+    assert answer.format(first=Path("first").absolute(), taught=Path("taught").absolute()) in told
     assert not Path("second").exists()

@@ -20,7 +20,7 @@ from openworld.errors import UserError
 
 
 def add(commands) -> None:
-    summary = "How many classes are in there: seen and new, from features that are learnt without labels."
+    summary = "How many classes are in there, seen and new, by features learnt without labels; DATA may be a run, too."
     parser = add_command(commands, "estimate", run, summary)
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: a new one under runs/)")
     parser.add_argument(
