@@ -161,12 +161,12 @@ def test_an_interrupted_estimate_says_how_to_go_on(monkeypatch, capsys):
 
 def test_photos_are_learnt_from_in_the_minutes_given():
     photos = write_photos(Path("photos"), labelled=20, unlabelled=120)
-    assert run("estimate", photos, *HERE, "--minutes", 0.02) == 0
+    # how far the features get depends on the machine: this estimator has an answer for any
+    assert run("estimate", photos, *HERE, "--minutes", 0.02, "--estimator", "paper", "--max-classes", 15) == 0
     (out,) = Path("runs").iterdir()
     assert out.name.startswith("photos-estimate-seed0-")
     found = estimate_in(str(out))
-    assert (found["low"], found["high"], found["num_seen"]) == (2, None, 2)
-    assert found["num_classes"] in (2, 3, 4)  # how far the features get depends on the machine
+    assert (found["estimator"], found["num_seen"], len(found["curve"])) == ("paper", 2, 14)
     config = RunFolder(out / "simclr").config()
     assert (config.method, config.recipe, config.training.image_size) == ("simclr", "own", 12)
     assert RunFolder(out / "simclr").summary()["steps"] == config.training.steps
