@@ -339,11 +339,23 @@ def test_a_number_that_is_given_after_an_estimate_is_not_estimated():
     assert RunFolder(Path("r")).summary()["num_classes_estimated"] is False
 
 
-def test_images_in_memory_are_counted_too():
-    draw = np.random.default_rng(0)
+def gray_images() -> tuple[np.ndarray, np.ndarray]:
     truth = np.arange(160) % 4
-    images = np.clip(draw.normal(60 * truth[:, None, None], 20, (160, 9, 9)), 0, 255).astype(np.uint8)
-    labels = np.where((truth < 2) & (np.arange(160) < 80), truth, -1)
+    images = np.random.default_rng(0).normal(60 * truth[:, None, None], 20, (160, 9, 9))
+    return np.clip(images, 0, 255).astype(np.uint8), np.where((truth < 2) & (np.arange(160) < 80), truth, -1)
+
+
+def test_features_of_data_that_has_changed_since_are_refused(refused):
+    images, labels = gray_images()
+    flags = ["--minutes", 0.02, "--estimator", "paper", "--max-classes", 20, "--out", "d", *HERE]
+    np.savez("set.npz", images=images, labels=labels)
+    assert run("estimate", "set.npz", *flags) == 0
+    np.savez("set.npz", images=images[::-1], labels=labels)
+    assert "set.npz has changed since the features in d/simclr were begun" in refused("estimate", "set.npz", *flags)
+
+
+def test_images_in_memory_are_counted_too():
+    images, labels = gray_images()
     settings = {"minutes": 0.02, "device": "cpu", "workers": 0}
     summary = openworld.train_on(images, labels, num_classes="auto", out="r", **settings)
     assert summary["num_classes_estimated"] is True

@@ -16,7 +16,7 @@ from openworld.errors import UserError
 from openworld.evaluate import load_average
 from openworld.features import extract
 from openworld.methods import METHODS
-from openworld.plan import plan_run, refuse_bad_length, settle
+from openworld.plan import Plan, plan_run, refuse_bad_length, settle
 from openworld.plots import draw_class_count
 from openworld.progress import CountDisplay
 from openworld.record import FEATURES_RUN, RunFolder
@@ -113,7 +113,7 @@ def find_features(
     data = plan.world.training
     largest_count(max_classes, data.num_seen, len(data.labelled) + len(data.unlabelled))  # or refuse, before the work
     run = RunFolder(out / FEATURES_RUN)
-    config = same_problem(run, plan.config) if run.exists else plan.config  # what was begun goes on as it began
+    config = begun(run, plan) if run.exists else plan.config  # what was begun goes on as it began
     if not run.summary():
         if not runtime.quiet:
             length = f"{config.training.steps:,} steps in {run.path}"
@@ -122,14 +122,16 @@ def find_features(
     return *features_of_run(run, runtime, plan.world), f"SimCLR, {config.training.steps} steps"
 
 
-def same_problem(run: RunFolder, config: Config) -> Config:
-    """The configuration of features that were begun before; they must be of the same data."""
-    begun = run.config()
+def begun(run: RunFolder, plan: Plan) -> Config:
+    """The configuration of features that were begun before; they must be of the same problem."""
+    config = run.config()
     for name in (*SHARED_SETTINGS, "method"):
-        before, now = flatten(begun)[name], flatten(config)[name]
+        before, now = flatten(config)[name], flatten(plan.config)[name]
         if before != now:
             raise UserError(f"{run.path} holds features for {name} = {before}, not {now}: choose another --out")
-    return begun
+    if run.split() not in (None, plan.world.split_json()):
+        raise UserError(f"{config.data} has changed since the features in {run.path} were begun: choose another --out")
+    return config
 
 
 def features_of_run(run: RunFolder, runtime: Runtime, world: OpenWorld | None = None) -> tuple[Tensor, TrainingSet]:

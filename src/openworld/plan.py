@@ -20,13 +20,14 @@ from openworld.data.problem import OpenWorld, TrainingSet, pose
 from openworld.engine import CALLS_BEFORE_RECORDING, wait_for
 from openworld.errors import UserError
 from openworld.learner import Learner
+from openworld.methods import METHODS
 from openworld.nets import frozen
 from openworld.recipes import RECIPES, recipe_for
 from openworld.record import RunFolder
 from openworld.runtime import Runtime
 
-OWN_MINUTES = {"trssl": 5.0, "simclr": 1.5}
-"""How long training on a person's own data takes unless they say otherwise, by method."""
+OWN_MINUTES, FEATURES_MINUTES = 5.0, 1.5
+"""How long training on a person's own data takes unless they say otherwise; and if it only learns features."""
 LARGEST_SIDE = {"cpu": 64, "cuda": 256}
 """Of the images of own data. On a GPU 256, of which a view shows 224."""
 MOST_PASSES = 200
@@ -62,7 +63,7 @@ def plan_run(
     if is_own:
         config = replace(config, {**batch_sizes(world), **asked, "recipe": "own", "data": config.data})
     if is_own and minutes is None and "steps" not in asked:
-        minutes = OWN_MINUTES[config.method]
+        minutes = OWN_MINUTES if METHODS[config.method].uses_labels else FEATURES_MINUTES
     seconds = None
     if minutes is not None:
         config, seconds = fit_to_time(config, world, runtime, minutes * 60, set(asked))
@@ -114,7 +115,7 @@ def own_settings(dataset: Dataset, device: torch.device, method: str) -> dict[st
         return {**settings, "network": "mlp", "augment": "features"}
     size = min(typical_side(dataset), LARGEST_SIDE[device.type])
     chosen = network_and_views(size, device)
-    if method == "simclr" and chosen["augment"] in ("cifar", "tiny"):
+    if not METHODS[method].uses_labels and chosen["augment"] in ("cifar", "tiny"):
         chosen["augment"] = "simclr"  # which tells more apart
     return {**settings, "image_size": size, **chosen}
 

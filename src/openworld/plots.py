@@ -22,6 +22,7 @@ def draw_class_count(estimate: Estimate, path: Path) -> None:
     for panel in panels:
         _mark_estimate(panel, estimate)
         panel.set_xlabel("number of classes k")
+        panel.xaxis.get_major_locator().set_params(integer=True)
     figure.suptitle(estimate.text(), fontsize=12)
     figure.savefig(path, dpi=110)
 
