@@ -22,6 +22,7 @@ from measure import RESULTS, commit
 from openworld.class_count import estimate_as_in_the_paper, estimate_by_neighbours
 from openworld.data.problem import pose
 from openworld.engine import wait_for
+from openworld.errors import UserError
 from openworld.estimate import features_of_run, judge
 from openworld.record import RunFolder, environment
 from openworld.runtime import make_runtime
@@ -55,7 +56,10 @@ def main() -> None:
         "estimates": {},
     }
     began = time.perf_counter()
-    content["estimates"]["neighbours"] = short(judge(features, labels[:num_labelled], "neighbours"), began)
+    try:
+        content["estimates"]["neighbours"] = short(judge(features, labels[:num_labelled], "neighbours"), began)
+    except UserError as refusal:
+        content["estimates"]["neighbours"] = {"refused": str(refusal), "seconds": time.perf_counter() - began}
     if options.curve:
         earlier = json.loads(options.curve.read_text())
         content["curve"] = earlier["curve"]
@@ -70,11 +74,12 @@ def main() -> None:
         plain = estimate_as_in_the_paper(paper.curve, content["num_seen"], reassign=False)
         content["estimates"]["paper-plain"] = short(plain, began)
         content["curve"] = [vars(score) for score in paper.curve]
-    content["other_splits"] = other_splits(features, labels, num_labelled / len(labels))
+    if "refused" not in content["estimates"]["neighbours"]:
+        content["other_splits"] = other_splits(features, labels, num_labelled / len(labels))
     options.results.mkdir(parents=True, exist_ok=True)
     path = options.results / f"estimation-{summary['dataset']}.json"
     path.write_text(json.dumps(content, indent=1) + "\n")
-    print(json.dumps({**content["estimates"], "other_splits": content["other_splits"]}, indent=1))
+    print(json.dumps({key: content[key] for key in ("estimates", "other_splits") if key in content}, indent=1))
 
 
 def load(source: Path, runtime) -> tuple[torch.Tensor, torch.Tensor, int]:

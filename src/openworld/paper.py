@@ -33,6 +33,14 @@ def recorded(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
+def told(estimate: dict[str, Any] | None) -> str:
+    if estimate is None:
+        return "-"
+    if "refused" in estimate:
+        return "refused"
+    return f"{estimate['num_classes']} ({estimate['low']}-{estimate['high'] or '?'})"
+
+
 ESTIMATION = {  # the number of classes; the paper's estimate with and without reassignment
     "cifar10": (10, 10, 10),
     "cifar100": (100, 117, 87),
@@ -48,8 +56,7 @@ def estimation() -> Table:
     def row(name: str) -> tuple[str, ...]:
         truth, *printed = ESTIMATION[name]
         ours = (recorded(f"estimation-{name}") or {"estimates": {}})["estimates"]
-        best = ours.get("neighbours")
-        cells = [f"{best['num_classes']} ({best['low']}-{best['high'] or '?'})" if best else "-"]
+        cells = [told(ours.get("neighbours"))]
         cells += [str(ours[key]["num_classes"]) if key in ours else "-" for key in ("paper", "paper-plain")]
         return name, str(truth), *("-" if number is None else str(number) for number in printed), *cells
 
@@ -57,7 +64,7 @@ def estimation() -> Table:
     notes = (
         "paper: as printed, k-means on SimCLR features; plain: without reassignment.",
         "ours: by neighbours, with its interval, on our SimCLR features; the last two: its ways, on the same.",
-        "-: not printed in the paper, or not recorded.",
+        "-: not printed in the paper, or not recorded; refused: it said that it cannot tell from these features.",
     )
     curve = (recorded("estimation-cifar100") or {"curve": []})["curve"]
     lines = {
