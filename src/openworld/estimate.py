@@ -144,7 +144,7 @@ def features_of_run(run: RunFolder, runtime: Runtime, world: OpenWorld | None = 
     if METHODS[config.method].uses_labels or config.training.start:
         warn(f"{run.path} was trained on labels, or began with another run: that may mislead an estimate by neighbours")
     data = (world or pose(config, runtime, run.split())).training
-    network, _ = load_average(run, config, data, warn)
+    network, _ = load_average(run, config, runtime.device, warn)
     return torch.cat([extract(network, part, data.family) for part in (data.labelled, data.unlabelled)]), data
 
 

@@ -1,6 +1,5 @@
 """What a network makes of samples: predictions, and accuracies where their classes are known."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +8,6 @@ import torch
 from torch import Tensor
 
 from openworld.config import Config
-from openworld.data.batches import Batches
 from openworld.data.problem import OpenWorld, TrainingSet, Truth, pose
 from openworld.errors import UserError
 from openworld.features import extract, linear_probe_accuracy, neighbours_accuracy
@@ -25,7 +23,6 @@ from openworld.nets import Network, build_network, frozen
 from openworld.record import RunFolder
 from openworld.rng import generator
 from openworld.runtime import Runtime
-from openworld.uncertainty import measure_uncertainty
 
 
 @torch.no_grad()
@@ -104,38 +101,21 @@ def evaluate_run(run: RunFolder, part: str | None, runtime: Runtime, warn: Calla
     if part not in world.truths or not world.truths[part].is_known:
         unknown = f"its {part} part" if part else "its samples"
         raise UserError(f"{config.data}: the true classes of {unknown} are not known, so accuracy cannot be measured")
-    network, step = load_average(run, config, world.training, warn)
+    network, step = load_average(run, config, runtime.device, warn)
     return {"run": str(run.path), "step": step, **evaluate_part(network, world, part)}
 
 
-def load_average(run: RunFolder, config: Config, data: TrainingSet, warn: Callable[[str], None]) -> tuple[Network, int]:
-    """The averaged model of a run's newest checkpoint, as it answers; and the step."""
+def load_average(
+    run: RunFolder, config: Config, device: torch.device, warn: Callable[[str], None]
+) -> tuple[Network, int]:
+    """The averaged model of a run's newest checkpoint, as it answers; and the step. The data is not needed."""
     saved = run.newest_checkpoint(warn)
     if saved is None:
         raise UserError(f"{run.path} has no sound checkpoint: continue it with openworld train --resume")
     if saved.step < config.training.steps:
         warn(f"{run.path} is not finished: this is step {saved.step} of {config.training.steps}")
-    network = build_network(config.training.network, data.num_classes, data.mean, data.std, generator(0, "unused"))
+    weights = saved.tensors("average")
+    statistics = weights["mean"].flatten(), weights["std"].flatten()
+    network = build_network(config.training.network, len(weights["head.weight"]), *statistics, generator(0, "unused"))
     saved.load_into(network, "average")
-    return frozen(network.to(data.device)), saved.step
-
-
-def write_predictions(
-    run: RunFolder, network: Network, world: OpenWorld, batches: Batches, config: Config
-) -> dict[str, int]:
-    """predictions.csv: for every unlabelled and test sample. Gives how many unlabelled ones each class got."""
-    temperature, num_views = config.trssl.temperature, config.trssl.uncertainty_views
-    rows = []
-    for part, truth in world.truths.items():
-        answers = batches.answers(network, f"predict-{part}", 0)
-        uncertainty = measure_uncertainty(answers, truth.samples.chunks(batches.rows), num_views, temperature)
-        shares = (predict_logits(network, truth, world.training) / temperature).softmax(dim=1)
-        best = shares.topk(2, dim=1)
-        columns = (best.values[:, 0], uncertainty, best.indices[:, 0], best.indices[:, 1])
-        for name, confidence, spread, first, second in zip(truth.names, *(c.tolist() for c in columns), strict=True):
-            names = world.class_names[first], world.class_names[second]
-            rows.append((name, part, names[0], f"{confidence:.4f}", f"{spread:.4f}", names[1]))
-    sample = "path" if isinstance(rows[0][0], str) else "index"
-    run.write_csv("predictions.csv", [sample, "split", "prediction", "confidence", "uncertainty", "runner_up"], rows)
-    counts = Counter(row[2] for row in rows if row[1] == "unlabelled")
-    return {name: counts[name] for name in world.class_names}
+    return frozen(network.to(device)), saved.step

@@ -100,11 +100,11 @@ class RunFolder:
             self.write_json("environment.json", sessions)
             yield
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, content: str | bytes) -> None:
         aside = self.path / f"{name}.tmp"
         try:
-            with aside.open("w", encoding="utf-8", newline="") as file:
-                file.write(text)
+            with aside.open("wb") as file:
+                file.write(content if isinstance(content, bytes) else content.encode())
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(self.path / name)

@@ -6,16 +6,18 @@ from typing import Any
 
 import torch
 
+from openworld.classes import Classes
 from openworld.config import Config
 from openworld.data.problem import OpenWorld, pose
 from openworld.data.split import Split
 from openworld.engine import CALLS_BEFORE_RECORDING
 from openworld.errors import UserError
-from openworld.evaluate import evaluate_part, probe_features, progress_scores, write_predictions
+from openworld.evaluate import evaluate_part, probe_features, progress_scores
 from openworld.learner import Learner
 from openworld.methods import METHODS
 from openworld.nets import Network, frozen
 from openworld.optim import learning_rate
+from openworld.outputs import compute_outputs, write_outputs, write_predictions
 from openworld.progress import ProgressDisplay
 from openworld.record import Meter, RunFolder, describe
 from openworld.runtime import Runtime
@@ -62,7 +64,9 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
             if stop_signal:
                 raise Interrupted(stop_signal, f"stopped at step {learner.step}")
         average = learner.answering_average()
-        class_sizes = write_predictions(run, average, world, learner.batches, config)
+        outputs = compute_outputs(average, world, learner.batches, config)
+        write_outputs(run, outputs)
+        class_sizes = write_predictions(run, outputs, Classes.of(run))
         return summarise(learner, average, world, class_sizes, config, run, clock)
 
 

@@ -85,9 +85,14 @@ class OpenWorld:
         return known[0] if known else None
 
     def split_json(self) -> str:
-        """What `pose` needs to pose the same problem again."""
-        prior = self.training.prior.tolist()
-        return self.split.to_json(fingerprint=self.fingerprint, prior=prior, dropped=self.dropped)
+        """What `pose` needs to pose the same problem again, and what a model has to know of samples and classes."""
+        return self.split.to_json(
+            fingerprint=self.fingerprint,
+            prior=self.training.prior.tolist(),
+            dropped=self.dropped,
+            class_names=self.class_names,
+            sample_shape=self.training.unlabelled.shape,
+        )
 
 
 def pose(config: Config, runtime: Runtime, saved_split: str | None = None, dataset: Dataset | None = None) -> OpenWorld:

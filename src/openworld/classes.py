@@ -1,0 +1,90 @@
+"""What the outputs of a network are called: as training named them, or as people have named them since.
+
+Outputs that bear one name are one class: to merge is to give the same name.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from openworld.config import did_you_mean
+from openworld.data.split import Split
+from openworld.errors import UserError
+from openworld.record import RunFolder
+
+NAMES = "names.json"
+"""In the run folder: the names that people gave, by output."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The names of K outputs, seen classes first; M classes, since several outputs may be one."""
+
+    outputs: tuple[str, ...]
+    """As training named them: the labels' own names, then novel-1, novel-2, ..."""
+    num_seen: int
+    given: dict[str, str] = field(default_factory=dict)
+    """The names that people gave to novel outputs."""
+
+    @classmethod
+    def of(cls, run: RunFolder) -> "Classes":
+        split, facts = Split.from_json(run.split() or "")
+        if "class_names" not in facts:
+            raise UserError(f"{run.path}: its split.json does not name its classes; train it anew with this version")
+        text = run.read(NAMES)
+        try:
+            given = json.loads(text) if text else {}
+            assert isinstance(given, dict)
+        except (ValueError, AssertionError):
+            raise UserError(f"{run.path / NAMES} is damaged: remove it, and name the classes again") from None
+        return cls(tuple(facts["class_names"]), split.num_seen, given)
+
+    @property
+    def of_outputs(self) -> tuple[str, ...]:
+        """The name of each output."""
+        return tuple(self.given.get(output, output) for output in self.outputs)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The M classes, each once; the seen ones first."""
+        return tuple(dict.fromkeys(self.of_outputs))
+
+    def combined(self, shares_NK: Tensor) -> Tensor:
+        """(N, M): what the outputs of one name have together."""
+        position = {name: number for number, name in enumerate(self.names)}
+        columns = torch.tensor([position[name] for name in self.of_outputs], device=shares_NK.device)
+        return shares_NK.new_zeros(len(shares_NK), len(self.names)).index_add_(1, columns, shares_NK)
+
+    def renamed(self, found: str, name: str) -> "Classes":
+        """With another name for a novel class, all outputs of it; its own old name takes that back."""
+        name = " ".join(name.split())
+        if not name:
+            raise UserError(f"{found}: its new name is empty")
+        outputs = self._outputs_called(found)
+        if name in self.outputs[self.num_seen :] and name not in outputs:
+            raise UserError(f"{name} is another class that was found; to put the two together: --merge {found} {name}")
+        given = {**self.given, **dict.fromkeys(outputs, name)}
+        return replace(self, given={output: name for output, name in given.items() if output != name})
+
+    def merged(self, found: Sequence[str]) -> "Classes":
+        """With one name, that of the first, for all of these novel classes."""
+        if len(set(found)) < 2:
+            raise UserError("--merge needs two classes or more")
+        outputs = [output for name in found for output in self._outputs_called(name)]
+        given = {**self.given, **dict.fromkeys(outputs, self.given.get(outputs[0], outputs[0]))}
+        return replace(self, given={output: name for output, name in given.items() if output != name})
+
+    def _outputs_called(self, found: str) -> list[str]:
+        """The novel outputs that bear a name now, or the one that training gave this name."""
+        novel = self.outputs[self.num_seen :]
+        called = [output for output in novel if self.given.get(output, output) == found]
+        if called or found in novel:
+            return called or [found]
+        if found in self.names:
+            raise UserError(f"{found} is a class of your labels: only classes that were found can be named")
+        there = tuple(dict.fromkeys((*self.names[self.num_seen :], *novel)))
+        listed = ", ".join(self.names[self.num_seen :]) or "none"
+        raise UserError(f"{found}: no such class was found{did_you_mean(found, there)} (there are {listed})")

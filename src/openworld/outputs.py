@@ -1,0 +1,131 @@
+"""What a run's network said of every unlabelled and test sample, kept in the run folder; predictions.csv tells it.
+
+The raw outputs are kept since names and merged classes come later: predictions are made from them anew.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from openworld.classes import Classes
+from openworld.config import Config
+from openworld.data.batches import Batches
+from openworld.data.problem import OpenWorld, pose
+from openworld.evaluate import load_average, predict_logits
+from openworld.nets import Network
+from openworld.record import RunFolder
+from openworld.runtime import Runtime
+from openworld.uncertainty import measure_uncertainty
+
+FILE = "outputs.safetensors"
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Of the N samples of one part."""
+
+    samples: tuple[str | int, ...]
+    """How a person finds each again: its path, or its position."""
+    logits: Tensor
+    """(N, K) cosines."""
+    uncertainty: Tensor
+    """(N,) over random views."""
+    truth: Tensor
+    """(N,) true classes, -1 where nobody knows."""
+
+
+def compute_outputs(network: Network, world: OpenWorld, batches: Batches, config: Config) -> dict[str, Outputs]:
+    """By part, of a network as it answers."""
+    outputs = {}
+    for part, truth in world.truths.items():
+        answers = batches.answers(network, f"predict-{part}", 0)
+        views, temperature = config.trssl.uncertainty_views, config.trssl.temperature
+        uncertainty = measure_uncertainty(answers, truth.samples.chunks(batches.rows), views, temperature)
+        logits = predict_logits(network, truth, world.training)
+        outputs[part] = Outputs(truth.names, logits.cpu(), uncertainty.cpu(), torch.from_numpy(truth.labels))
+    return outputs
+
+
+def write_outputs(run: RunFolder, outputs: dict[str, Outputs]) -> None:
+    tensors = {
+        f"{part}.{name}": getattr(said, name).contiguous()
+        for part, said in outputs.items()
+        for name in ("logits", "uncertainty", "truth")
+    }
+    samples = {part: json.dumps(said.samples) for part, said in outputs.items()}
+    run.write(FILE, to_bytes(tensors, metadata=samples))
+
+
+def read_outputs(run: RunFolder) -> dict[str, Outputs] | None:
+    """Those of a finished run; none where there are none, or they are damaged and can be made again."""
+    try:
+        with safe_open(run.path / FILE, "pt") as file:
+            return {
+                part: Outputs(
+                    tuple(json.loads(samples)),
+                    *(file.get_tensor(f"{part}.{name}") for name in ("logits", "uncertainty", "truth")),
+                )
+                for part, samples in file.metadata().items()
+            }
+    except (FileNotFoundError, SafetensorError):
+        return None
+
+
+def outputs_of(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> dict[str, Outputs]:
+    """What is kept of a finished run; else what its newest checkpoint says now, for which the data is needed."""
+    kept = read_outputs(run) if run.summary() else None
+    if kept is not None:
+        return kept
+    config = run.config()
+    world = pose(config, runtime, run.split())
+    network, _ = load_average(run, config, runtime.device, warn)
+    batches = Batches(world.training, config.training, config.seed, num_views=2)
+    return compute_outputs(network, world, batches, config)
+
+
+# As people read them --------------------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """What is predicted for one sample."""
+
+    prediction: str
+    confidence: float
+    runner_up: str
+
+
+def answers(shares_NM: Tensor, classes: Classes) -> Iterator[Answer]:
+    """From the shares of the classes to the best one, and the one after it."""
+    names = classes.names
+    best = shares_NM.topk(min(2, len(names)), dim=1)
+    for confidences, places in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+        yield Answer(names[places[0]], confidences[0], names[places[1]] if len(places) > 1 else "")
+
+
+def shares_of(logits_NK: Tensor, classes: Classes, temperature: float) -> Tensor:
+    """(N, M) the probability of each class."""
+    return classes.combined((logits_NK / temperature).softmax(dim=1))
+
+
+def write_predictions(run: RunFolder, outputs: dict[str, Outputs], classes: Classes) -> dict[str, int]:
+    """predictions.csv: for every unlabelled and test sample. Gives how many unlabelled ones each class got."""
+    temperature = run.config().trssl.temperature
+    rows, counts = [], Counter()
+    for part, said in outputs.items():
+        given = list(answers(shares_of(said.logits, classes, temperature), classes))
+        if part == "unlabelled":
+            counts.update(answer.prediction for answer in given)
+        for sample, spread, answer in zip(said.samples, said.uncertainty.tolist(), given, strict=True):
+            rows.append(
+                (sample, part, answer.prediction, f"{answer.confidence:.4f}", f"{spread:.4f}", answer.runner_up)
+            )
+    sample = "path" if isinstance(rows[0][0], str) else "index"
+    run.write_csv("predictions.csv", [sample, "split", "prediction", "confidence", "uncertainty", "runner_up"], rows)
+    return {name: counts[name] for name in classes.names}
