@@ -37,8 +37,9 @@ class Classes:
         text = run.read(NAMES)
         try:
             given = json.loads(text) if text else {}
-            assert isinstance(given, dict)
-        except (ValueError, AssertionError):
+            if not isinstance(given, dict):
+                raise ValueError
+        except ValueError:
             raise UserError(f"{run.path / NAMES} is damaged: remove it, and name the classes again") from None
         return cls(tuple(facts["class_names"]), split.num_seen, given)
 

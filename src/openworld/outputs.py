@@ -4,7 +4,6 @@ The raw outputs are kept since names and merged classes come later: predictions 
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -114,18 +113,19 @@ def shares_of(logits_NK: Tensor, classes: Classes, temperature: float) -> Tensor
     return classes.combined((logits_NK / temperature).softmax(dim=1))
 
 
-def write_predictions(run: RunFolder, outputs: dict[str, Outputs], classes: Classes) -> dict[str, int]:
-    """predictions.csv: for every unlabelled and test sample. Gives how many unlabelled ones each class got."""
-    temperature = run.config().trssl.temperature
-    rows, counts = [], Counter()
+def class_sizes(said: Outputs, classes: Classes, temperature: float) -> dict[str, int]:
+    """How many of the samples are predicted as each class."""
+    best = shares_of(said.logits, classes, temperature).argmax(dim=1)
+    return dict(zip(classes.names, best.bincount(minlength=len(classes.names)).tolist(), strict=True))
+
+
+def write_predictions(run: RunFolder, outputs: dict[str, Outputs], classes: Classes, temperature: float) -> None:
+    """predictions.csv: for every unlabelled and test sample."""
+    rows = []
     for part, said in outputs.items():
-        given = list(answers(shares_of(said.logits, classes, temperature), classes))
-        if part == "unlabelled":
-            counts.update(answer.prediction for answer in given)
-        for sample, spread, answer in zip(said.samples, said.uncertainty.tolist(), given, strict=True):
-            rows.append(
-                (sample, part, answer.prediction, f"{answer.confidence:.4f}", f"{spread:.4f}", answer.runner_up)
-            )
+        found = answers(shares_of(said.logits, classes, temperature), classes)
+        for sample, spread, answer in zip(said.samples, said.uncertainty.tolist(), found, strict=True):
+            confidence, spread = f"{answer.confidence:.4f}", f"{spread:.4f}"
+            rows.append((sample, part, answer.prediction, confidence, spread, answer.runner_up))
     sample = "path" if isinstance(rows[0][0], str) else "index"
     run.write_csv("predictions.csv", [sample, "split", "prediction", "confidence", "uncertainty", "runner_up"], rows)
-    return {name: counts[name] for name in classes.names}

@@ -17,7 +17,7 @@ from openworld.learner import Learner
 from openworld.methods import METHODS
 from openworld.nets import Network, frozen
 from openworld.optim import learning_rate
-from openworld.outputs import compute_outputs, write_outputs, write_predictions
+from openworld.outputs import class_sizes, compute_outputs, write_outputs, write_predictions
 from openworld.progress import ProgressDisplay
 from openworld.record import Meter, RunFolder, describe
 from openworld.runtime import Runtime
@@ -64,10 +64,8 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
             if stop_signal:
                 raise Interrupted(stop_signal, f"stopped at step {learner.step}")
         average = learner.answering_average()
-        outputs = compute_outputs(average, world, learner.batches, config)
-        write_outputs(run, outputs)
-        class_sizes = write_predictions(run, outputs, Classes.of(run))
-        return summarise(learner, average, world, class_sizes, config, run, clock)
+        sizes = write_answers(average, world, learner, config, run)
+        return summarise(learner, average, world, sizes, config, run, clock)
 
 
 class Clock:
@@ -144,11 +142,21 @@ def record_epoch(
     return line
 
 
+def write_answers(
+    average: Network, world: OpenWorld, learner: Learner, config: Config, run: RunFolder
+) -> dict[str, int]:
+    """What the model says of every unlabelled and test sample; gives how many unlabelled ones each class got."""
+    outputs, classes = compute_outputs(average, world, learner.batches, config), Classes.of(run)
+    write_outputs(run, outputs)
+    write_predictions(run, outputs, classes, config.trssl.temperature)
+    return class_sizes(outputs["unlabelled"], classes, config.trssl.temperature)
+
+
 def summarise(
     learner: Learner,
     average: Network,
     world: OpenWorld,
-    class_sizes: dict[str, int],
+    sizes: dict[str, int],
     config: Config,
     run: RunFolder,
     clock: Clock,
@@ -180,7 +188,7 @@ def summarise(
         "switches": config.switched_off(),
         "device": describe(world.training.device),
         "probes": None if learner.method.uses_labels else probe_features(average, world),
-        "class_sizes": class_sizes,
+        "class_sizes": sizes,
         "dropped_images": len(world.dropped),
     }
     run.write_json("summary.json", summary)

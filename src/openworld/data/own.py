@@ -7,7 +7,6 @@ import csv
 import os
 import posixpath
 import unicodedata
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openworld.config import did_you_mean
+from openworld.data.arrays import checked_labels, checked_samples, read_archive
 from openworld.data.dataset import Dataset, Files, Part
-from openworld.data.decode import SUFFIXES, on_white
+from openworld.data.decode import SUFFIXES
 from openworld.errors import UserError
 
 _FORMS = "own data is a folder with labelled/ and unlabelled/, a manifest (.csv), or arrays (.npz)"
@@ -149,7 +149,7 @@ def _read_folder(root: Path) -> Dataset:
             f"{root}: there is no unlabelled/ folder in it; {_LAYOUT}. "
             "A set whose images are all labelled can be given as a manifest (.csv) or .npz"
         )
-    unlabelled = _images_under(root, parts["unlabelled"])
+    unlabelled = images_under(root, parts["unlabelled"])
     if not unlabelled:
         raise UserError(f"{root}/{parts['unlabelled']}: there are no images in it; put those there that have no label")
     rows += [_Row(str(root), path, None, "unlabelled") for path in unlabelled]
@@ -186,18 +186,18 @@ def _class_rows(root: Path, folder: str, part: str) -> Iterator[_Row]:
             _check_link(root, entry.path)
         if entry.is_dir():
             classes.append(entry.name)
-        elif _is_image(entry):
+        elif is_image(entry):
             raise UserError(f"{entry.path}: lies directly in {folder}/; put it into a folder named after its class")
     if not classes:
         raise UserError(f"{root}/{folder}: there is no class in it; make a folder for each, named after it")
     for name in sorted(classes):
-        paths = _images_under(root, f"{folder}/{name}")
+        paths = images_under(root, f"{folder}/{name}")
         if not paths:
             raise UserError(f"{root}/{folder}/{name}: there are no images in it; add some or remove the folder")
         yield from (_Row(str(root), path, name, part) for path in paths)
 
 
-def _images_under(root: Path, folder: str) -> list[str]:
+def images_under(root: Path, folder: str) -> list[str]:
     """Relative to the root, sorted."""
     found, waiting = [], [folder]
     while waiting:
@@ -207,7 +207,7 @@ def _images_under(root: Path, folder: str) -> list[str]:
                 _check_link(root, entry.path)
             if entry.is_dir():
                 waiting.append(f"{inner}/{entry.name}")
-            elif _is_image(entry):
+            elif is_image(entry):
                 found.append(f"{inner}/{entry.name}")
     for path in found:
         if not path.isascii() and path.encode(errors="ignore").decode() != path:
@@ -221,7 +221,7 @@ def _scan(root: Path, folder: str) -> list[os.DirEntry]:
         return [entry for entry in entries if not entry.name.startswith(".") and entry.name != "__MACOSX"]
 
 
-def _is_image(entry: os.DirEntry) -> bool:
+def is_image(entry: os.DirEntry) -> bool:
     return posixpath.splitext(entry.name)[1].lower() in SUFFIXES and entry.is_file()
 
 
@@ -318,22 +318,9 @@ def _cell_text(value: Any) -> str:
 
 
 def _read_npz(path: Path) -> Dataset:
-    with path.open("rb") as file:
-        if not zipfile.is_zipfile(file):
-            raise UserError(f"{path}: damaged, or not an .npz file; write it with numpy.savez")
-        file.seek(0)
-        try:
-            archive = np.load(file, allow_pickle=False)
-            arrays = {name: archive[name] for name in archive.files if name in _ARRAYS}
-        except MemoryError:
-            raise UserError(f"{path}: too large for the memory of this machine; give the images as files") from None
-        except Exception as error:  # the parsers of zip and .npy raise whatever they stumble over
-            if "allow_pickle" in str(error):
-                raise UserError(f"{path}: an array of Python objects could run code; save numbers or strings") from None
-            raise UserError(f"{path}: damaged ({error}); write it again") from None
+    arrays, found = read_archive(path, _ARRAYS)
     kinds = {name.removeprefix("test_") for name in arrays} - {"labels"}
     if len(kinds) != 1 or not arrays.keys() >= {*kinds, "labels"}:
-        found = ", ".join(archive.files) or "nothing"
         raise UserError(f"{path}: must hold labels and either images or features (found: {found})")
     (kind,) = kinds
     parts = (arrays.get(name) for name in (kind, "labels", f"test_{kind}", "test_labels"))
@@ -358,42 +345,5 @@ def _from_arrays(where: str, name: str, kind: str, data: Any, labels: Any, test:
 
 
 def _checked_part(where: str, kind: str, samples: Any, labels: Any) -> _LabelledContent:
-    samples = (_checked_features if kind == "features" else _checked_images)(where, np.asarray(samples))
-    return samples, _checked_labels(where, np.asarray(labels), len(samples))
-
-
-def _checked_images(where: str, images: np.ndarray) -> np.ndarray:
-    if images.dtype != np.uint8:
-        raise UserError(f"{where}: images are {images.dtype}; they must be uint8, from 0 to 255")
-    pixels = images[..., None] if images.ndim == 3 else images
-    if pixels.ndim != 4 or pixels.shape[-1] not in (1, 3, 4) or not pixels.size:
-        wanted = "(N, H, W) or (N, H, W, C), channels last, with C 1, 3 or 4, and none of them 0"
-        raise UserError(f"{where}: images have the shape {images.shape}; it must be {wanted}")
-    return np.stack([on_white(image) for image in pixels]) if pixels.shape[-1] == 4 else pixels
-
-
-def _checked_features(where: str, features: np.ndarray) -> np.ndarray:
-    if features.dtype.kind not in "fiu" or features.ndim != 2 or not features.size:
-        found = f"{features.dtype} of the shape {features.shape}"
-        raise UserError(f"{where}: features are {found}; they must be numbers of the shape (N, D)")
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is found below
-        features = features.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
-    if len(bad):
-        raise UserError(f"{where}: features hold NaN or an infinite number, first in row {bad[0]}; remove such rows")
-    return features
-
-
-def _checked_labels(where: str, labels: np.ndarray, count: int) -> list[str | int | None]:
-    if labels.dtype == object and all(isinstance(label, str) for label in labels):  # as pandas keeps strings
-        labels = labels.astype(str)
-    if labels.dtype.kind not in "iuU" or labels.ndim != 1:
-        wanted = "(N,) whole numbers, -1 for unlabelled, or strings, '' for unlabelled"
-        raise UserError(f"{where}: labels are {labels.dtype} of the shape {labels.shape}; they must be {wanted}")
-    if len(labels) != count:
-        raise UserError(f"{where}: there are {count} samples, but {len(labels)} labels; there must be one for each")
-    if labels.dtype.kind == "U":
-        return [label if label.strip() else None for label in labels.tolist()]
-    if labels.min() < -1:
-        raise UserError(f"{where}: a label is {labels.min()}; only -1 (unlabelled) may be negative")
-    return [None if label == -1 else label for label in labels.tolist()]
+    samples = checked_samples(where, kind, samples)
+    return samples, checked_labels(where, np.asarray(labels), len(samples))

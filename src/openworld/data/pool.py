@@ -4,6 +4,7 @@ import ctypes
 import multiprocessing
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +14,9 @@ from openworld.errors import UserError
 
 # A forked worker is there at once and sees what this process has read; elsewhere forking is not safe.
 CONTEXT = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+
+PIECES_AHEAD = 4
+"""For each worker: enough that none has to wait."""
 
 
 class Pool:
@@ -65,11 +69,19 @@ def result_of(future: Future | Deferred) -> Any:
 def in_pieces(
     workers: int, function: Callable[..., list], items: Sequence, per_piece: int, *arguments: Any
 ) -> Iterator[Any]:
-    """The results of `function(some items, *arguments)`, one for each item, in their order."""
-    pieces = [items[start : start + per_piece] for start in range(0, len(items), per_piece)]
-    pool = Pool(min(workers, len(pieces)))
+    """The results of `function(some items, *arguments)`, one for each item, in their order.
+
+    Only a few pieces are begun ahead of the one that is wanted: results may be large, and whoever takes them slow.
+    """
+    starts = range(0, len(items), per_piece)
+    pool = Pool(min(workers, len(starts)))
+    begun: deque[Future | Deferred] = deque()
     try:
-        for future in [pool.submit(function, piece, *arguments) for piece in pieces]:
+        for start in starts:
+            begun.append(pool.submit(function, items[start : start + per_piece], *arguments))
+            if len(begun) > PIECES_AHEAD * max(workers, 1):
+                yield from result_of(begun.popleft())
+        for future in begun:
             yield from result_of(future)
     finally:
         pool.close()

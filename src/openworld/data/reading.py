@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from openworld.data.decode import BadImage, decode
 from openworld.data.store import read_rows
@@ -61,3 +62,23 @@ def read_file(item: Item, size: int) -> np.ndarray:
         return decode(content, size)
     except BadImage as error:
         raise UserError(f"{item.path} {error}") from None
+
+
+def decode_files(paths: Sequence[str], size: int, channels: int) -> list[np.ndarray | str]:
+    """The pixels of each file, (channels, size, size); or why there are none."""
+    return [_decoded_or_reason(path, size, channels) for path in paths]
+
+
+def _decoded_or_reason(path: str, size: int, channels: int) -> np.ndarray | str:
+    try:
+        pixels = decode(Path(path).read_bytes(), size)
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    except BadImage as error:
+        return str(error)
+    return gray(pixels)[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def gray(pixels: np.ndarray) -> np.ndarray:
+    """(H, W) of (H, W, 3): as bright as the colours are to the eye."""
+    return np.asarray(Image.fromarray(pixels).convert("L"))

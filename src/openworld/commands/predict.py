@@ -1,0 +1,107 @@
+"""openworld predict"""
+
+import argparse
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from openworld.commands.common import add_command, add_device_flag, print_warning, runtime_of, whole_number
+from openworld.errors import UserError
+
+if TYPE_CHECKING:
+    from openworld.predict import Prediction
+
+COLUMNS = ("path", "prediction", "confidence", "uncertainty", "runner_up", "error")
+
+
+def add(commands) -> None:
+    summary = "A class (a known name, or novel-1 ...), confidence and uncertainty for each image."
+    parser = add_command(commands, "predict", run, summary)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument(
+        "images", type=Path, nargs="+", metavar="IMAGES", help="image files, folders, manifests (.csv), or one .npz"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="a .csv or .jsonl, replaced if it is there [CSV on standard output]"
+    )
+    parser.add_argument(
+        "--views", type=whole_number, default=10, metavar="N", help="random views behind the uncertainty; 0: none [10]"
+    )
+    parser.add_argument("--workers", type=whole_number, metavar="N", help="processes that decode images [one a core]")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_device_flag(parser)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from openworld.model import Model
+    from openworld.predict import predict
+    from openworld.progress import CountDisplay
+    from openworld.record import RunFolder
+
+    refuse_bad_place(parsed.out)
+    runtime = runtime_of(parsed)
+    model = Model.load(RunFolder.open(parsed.run), runtime.device, print_warning)
+    total, predictions = predict(model, parsed.images, parsed.views, runtime.workers)
+    as_json = parsed.out.suffix.lower() == ".jsonl" if parsed.out else parsed.json
+    bad = []
+    with CountDisplay("predicting", parsed.quiet, " images") as display, output(parsed.out) as file:
+
+        def told() -> Iterator["Prediction"]:
+            for number, prediction in enumerate(predictions, 1):
+                if prediction.error:
+                    bad.append(prediction)
+                display.tell(number, total)
+                yield prediction
+
+        (write_jsonl if as_json else write_csv)(file, told())
+    for prediction in bad:
+        print_warning(f"{prediction.path} {prediction.error}")
+    if len(bad) == total:
+        raise UserError(f"not one of {total:,} images can be used")
+    if parsed.out and not parsed.quiet:
+        not_used = f", {len(bad):,} could not be used" if bad else ""
+        print(f"{total - len(bad):,} images predicted{not_used}: {parsed.out}", file=sys.stderr)
+    return 0
+
+
+def refuse_bad_place(out: Path | None) -> None:
+    """Before the work."""
+    if out and out.suffix.lower() not in (".csv", ".jsonl"):
+        raise UserError(f"--out {out}: its name must end in .csv or .jsonl")
+    if out and not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}")
+
+
+@contextmanager
+def output(path: Path | None) -> Iterator[IO[str]]:
+    """Standard output, or a file that is there only when it is complete."""
+    if path is None:
+        yield sys.stdout
+        return
+    aside = path.with_name(f"{path.name}.tmp")
+    try:
+        with aside.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_csv(file: IO[str], predictions: Iterable["Prediction"]) -> None:
+    lines = csv.writer(file, lineterminator="\n")
+    lines.writerow(COLUMNS)
+    lines.writerows([rounded(getattr(prediction, name)) for name in COLUMNS] for prediction in predictions)
+
+
+def write_jsonl(file: IO[str], predictions: Iterable["Prediction"]) -> None:
+    for prediction in predictions:
+        file.write(json.dumps({name: rounded(getattr(prediction, name)) for name in COLUMNS}) + "\n")
+
+
+def rounded(value: str | int | float | None) -> str | int | float | None:
+    return round(value, 4) if isinstance(value, float) else value

@@ -1,0 +1,271 @@
+"""openworld predict and openworld name, on a run of the digits, of photos and of features."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from worlds import CPU, run, stopped, trained, write_photos
+
+from openworld.classes import NAMES, Classes
+from openworld.cli import main
+from openworld.config import replace
+from openworld.data.benchmarks import read_benchmark
+from openworld.data.reading import decode_files
+from openworld.model import Model
+from openworld.outputs import read_outputs
+from openworld.predict import find_images
+from openworld.recipes import digits
+from openworld.record import RunFolder
+
+SHORT = {"steps": 12, "epoch_steps": 12, "uncertainty_views": 3}
+QUICK = ["--steps", "4", "--epoch-steps", "4", "--uncertainty-views", "2", "--device", "cpu", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def digits_run(tmp_path_factory):
+    return trained(str(tmp_path_factory.mktemp("predict") / "digits"), replace(digits("digits"), SHORT)).path
+
+
+@pytest.fixture
+def digits_copy(digits_run):
+    return RunFolder(Path(shutil.copytree(digits_run, "copy")))
+
+
+@pytest.fixture
+def pictures():
+    """Digits of the test part as files: PNG, gray and colour, and a folder in the folder."""
+    Path("pictures/more").mkdir(parents=True)
+    test = read_benchmark("digits", Path()).test
+    for number in range(6):
+        image = Image.fromarray(test.content[number, :, :, 0])
+        folder = "pictures/more" if number > 3 else "pictures"
+        (image if number % 2 else image.convert("RGB")).save(f"{folder}/{number}.png")
+    return Path("pictures")
+
+
+def no_warning(message: str) -> None:
+    raise AssertionError(message)
+
+
+def answers(capsys, *arguments: object) -> list[dict[str, str]]:
+    capsys.readouterr()
+    assert run("predict", *arguments, "--device", "cpu", "--quiet") == 0
+    return list(csv.DictReader(capsys.readouterr().out.splitlines()))
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# predict --------------------------------------------------------------------------------------------------------
+
+
+def test_files_get_the_answers_that_the_run_gave_to_the_same_images(capsys, digits_run, pictures):
+    rows = answers(capsys, digits_run, pictures, "--workers", 0)
+    assert [row["path"] for row in rows] == [
+        f"pictures/{name}.png" for name in ("0", "1", "2", "3", "more/4", "more/5")
+    ]
+    expected = [row for row in table(digits_run / "predictions.csv") if row["split"] == "test"][:6]
+    for row, inside in zip(rows, expected, strict=True):
+        assert (row["prediction"], row["runner_up"]) == (inside["prediction"], inside["runner_up"])
+        assert float(row["confidence"]) == pytest.approx(float(inside["confidence"]), abs=2e-4)
+    assert all(0 <= float(row["uncertainty"]) <= 0.5 for row in rows)
+
+
+def test_workers_and_batches_change_nothing(capsys, digits_run, pictures, monkeypatch):
+    one = answers(capsys, digits_run, pictures, "--workers", 0, "--views", 0)
+    monkeypatch.setattr("openworld.predict.BATCH", 4)
+    monkeypatch.setattr("openworld.predict.FILES_PER_TASK", 2)
+    two = answers(capsys, digits_run, pictures, "--workers", 2, "--views", 0)
+    assert one == two
+    assert {row["uncertainty"] for row in one} == {""}
+
+
+def test_more_views_than_one_give_an_uncertainty_that_is_the_same_every_time(capsys, digits_run, pictures):
+    first, again = (answers(capsys, digits_run, pictures / "0.png", "--views", 5) for _ in range(2))
+    assert first == again
+    assert float(first[0]["uncertainty"]) > 0
+
+
+def test_bad_images_are_told_of_and_the_others_predicted(capsys, digits_run, pictures):
+    (pictures / "2.png").write_bytes((pictures / "2.png").read_bytes()[:60])
+    Path("list.csv").write_text("path,label\npictures/0.png,\npictures/gone.png,\npictures/2.png,\n")
+    capsys.readouterr()
+    assert run("predict", digits_run, "list.csv", "--device", "cpu", "--out", "out.jsonl") == 0
+    captured = capsys.readouterr()
+    assert "warning: pictures/gone.png cannot be read" in captured.err
+    assert "1 images predicted, 2 could not be used: out.jsonl" in captured.err
+    rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [row["path"] for row in rows] == ["pictures/0.png", "pictures/gone.png", "pictures/2.png"]
+    assert [bool(row["prediction"]) for row in rows] == [True, False, False]
+    assert rows[0]["error"] is None
+    assert "No such file" in rows[1]["error"]
+
+
+def test_places_are_taken_in_order_and_each_image_once(pictures):
+    found = find_images([pictures / "more", pictures / "0.png", pictures])
+    assert found == [f"pictures/{name}.png" for name in ("more/4", "more/5", "0", "1", "2", "3")]
+
+
+def test_an_image_of_any_size_and_mode_is_brought_to_that_of_training(capsys, digits_run):
+    for mode, side in (("RGBA", 31), ("P", 8), ("I;16", 100), ("CMYK", 9)):
+        name = f"{mode.replace(';', '')}.{'tif' if mode == 'CMYK' else 'png'}"
+        Image.new(mode, (side, side + 3)).save(name)
+        assert answers(capsys, digits_run, name, "--views", 0)[0]["prediction"]
+
+
+def test_gray_is_as_bright_as_the_colours_are_to_the_eye():
+    Image.new("RGB", (8, 8), (255, 0, 0)).save("red.png")
+    (pixels,) = decode_files(["red.png"], 8, channels=1)
+    assert pixels.shape == (1, 8, 8)
+    assert (pixels == 76).all()
+
+
+def test_photos_and_features(capsys):
+    write_photos(Path("photos"))
+    assert run("train", "photos", "--out", "p", "--image-size", 12, "--network", "small", *QUICK) == 0
+    rows = answers(capsys, "p", "photos/unlabelled", "photos/test/fox", "--views", 2)
+    assert len(rows) == 34
+    inside = {row["path"]: row["prediction"] for row in table(Path("p/predictions.csv"))}
+    assert all(inside[row["path"].removeprefix("photos/")] == row["prediction"] for row in rows)
+
+    draw = np.random.default_rng(0)
+    labels = np.repeat([0, 1, -1], 40)
+    features = draw.normal(size=(120, 5)) + 4 * labels[:, None]
+    np.savez("f.npz", features=features, labels=labels)
+    assert run("train", "f.npz", "--out", "f", *QUICK) == 0
+    np.savez("more.npz", features=features[80:])
+    rows = answers(capsys, "f", "more.npz", "--views", 2)
+    assert [row["path"] for row in rows] == [str(number) for number in range(40)]
+    assert [row["prediction"] for row in rows] == [row["prediction"] for row in table(Path("f/predictions.csv"))]
+
+
+def test_images_of_an_npz_are_resized(capsys, digits_run):
+    images = read_benchmark("digits", Path()).test.content[:5]
+    np.savez("large.npz", images=images.repeat(2, axis=1).repeat(2, axis=2))
+    assert len(answers(capsys, digits_run, "large.npz", "--views", 0)) == 5
+
+
+def test_a_run_that_is_not_finished_answers_and_says_so(capsys, pictures):
+    stopped("half", replace(digits("digits"), {**SHORT, "epoch_steps": 4}), step=6)
+    capsys.readouterr()
+    assert run("predict", "half", pictures, "--device", "cpu", "--json") == 0
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 6
+    assert "half is not finished: this is step 4 of 12" in captured.err
+
+
+def test_bad_input(refused, capsys, digits_copy, pictures):
+    Path("empty").mkdir()
+    Path("no-path.csv").write_text("file\nx.png\n")
+    Path("none.csv").write_text("path\n")
+    np.savez("f.npz", features=np.zeros((3, 2)))
+    np.savez("rgb.npz", images=np.zeros((3, 8, 8, 3), np.uint8))
+    Path("broken.png").write_text("no image")
+    for arguments, message in (
+        (("nowhere", pictures), "nowhere is not a run"),
+        (("copy", "gone.png"), "gone.png: there is no such file or folder"),
+        (("copy", "gone.npz"), "gone.npz: there is no such file"),
+        (("copy", "empty"), "empty: there are no images in this folder"),
+        (("copy", "no-path.csv"), "no-path.csv: there is no column path (found: file)"),
+        (("copy", "none.csv"), "none.csv: there are no images in it"),
+        (("copy", "f.npz"), "f.npz: must hold images, as the run was trained on (found: features)"),
+        (("copy", "rgb.npz"), "rgb.npz: images have the shape (3, 8, 8); those in training had (1, 8, 8)"),
+        (("copy", "f.npz", pictures), "f.npz: an .npz has to be predicted by itself"),
+        (("copy", pictures, "--views", 1), "--views 1: it takes 2 or more"),
+        (("copy", pictures, "--out", "x.txt"), "must end in .csv or .jsonl"),
+        (("copy", pictures, "--out", "no/x.csv"), "there is no folder no"),
+    ):
+        assert message in refused("predict", *arguments), arguments
+    assert run("predict", "copy", "broken.png", "--device", "cpu", "--out", "x.csv") == 2
+    assert "not one of 1 images can be used" in capsys.readouterr().err
+    for path in digits_copy.checkpoints.glob("*/average.safetensors"):
+        path.write_bytes(b"x" + path.read_bytes()[1:])
+    assert run("predict", "copy", pictures, "--device", "cpu") == 2
+    assert "copy has no sound checkpoint" in capsys.readouterr().err
+
+
+def test_a_file_that_was_there_stays_until_the_new_one_is_complete(digits_run, pictures, monkeypatch):
+    Path("out.csv").write_text("old")
+    monkeypatch.setattr("openworld.model.Model.shares", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["predict", str(digits_run), str(pictures), "--out", "out.csv", "--device", "cpu"])
+    assert Path("out.csv").read_text() == "old"
+    assert not Path("out.csv.tmp").exists()
+
+
+# The model and the outputs behind it ------------------------------------------------------------------------------
+
+
+def test_a_model_needs_no_data_and_its_features_are_what_the_classes_are_told_apart_by(digits_run):
+    model = Model.load(RunFolder(digits_run), CPU, no_warning)
+    images = torch.from_numpy(read_benchmark("digits", Path()).test.content[:9].transpose(0, 3, 1, 2).copy())
+    features, shares = model.features(images), model.shares(images)
+    torch.testing.assert_close(features.norm(dim=1), torch.ones(9))
+    torch.testing.assert_close(shares.sum(dim=1), torch.ones(9))
+    torch.testing.assert_close(shares, (model.network.head(features) / model.temperature).softmax(dim=1))
+
+
+def test_outputs_hold_the_truth_for_evaluation_and_are_read_as_they_were_written(digits_run):
+    outputs = read_outputs(RunFolder(digits_run))
+    assert set(outputs) == {"unlabelled", "test"}
+    test = read_benchmark("digits", Path()).test
+    assert outputs["test"].truth.tolist() == test.labels.tolist()
+    assert outputs["test"].samples == tuple(range(len(test)))
+    rows = [row for row in table(digits_run / "predictions.csv") if row["split"] == "test"]
+    names = Classes.of(RunFolder(digits_run)).names
+    assert [names[best] for best in outputs["test"].logits.argmax(dim=1)] == [row["prediction"] for row in rows]
+    assert [float(row["uncertainty"]) for row in rows] == pytest.approx(outputs["test"].uncertainty.tolist(), abs=1e-4)
+
+
+# name -----------------------------------------------------------------------------------------------------------
+
+
+def test_names_flow_into_predictions(capsys, digits_copy, pictures):
+    before = table(digits_copy.path / "predictions.csv")
+    assert run("name", "copy", "novel-3=nine or so", "--merge", "novel-1", "novel-2") == 0
+    assert "novel-1 + novel-2" in capsys.readouterr().out
+    assert json.loads(digits_copy.read(NAMES)) == {"novel-3": "nine or so", "novel-2": "novel-1"}
+    after = table(digits_copy.path / "predictions.csv")
+    assert len(after) == len(before)
+    for old, new in zip(before, after, strict=True):
+        if old["prediction"] in ("novel-1", "novel-2"):
+            assert new["prediction"] == "novel-1"
+            assert float(new["confidence"]) >= float(old["confidence"])
+            assert new["runner_up"] != "novel-1"
+        elif old["prediction"] == "novel-3" and new["prediction"] != "novel-1":
+            assert new["prediction"] == "nine or so"
+    predicted = {row["prediction"] for row in answers(capsys, "copy", pictures, "--views", 0)}
+    assert "novel-2" not in predicted
+    assert run("name", "copy", "novel-3=novel-3", "novel-1=novel-1") == 0
+
+
+def test_names_can_be_taken_back(capsys, digits_copy):
+    before = (digits_copy.path / "predictions.csv").read_bytes()
+    run("name", "copy", "novel-1=six")
+    assert (digits_copy.path / "predictions.csv").read_bytes() != before
+    run("name", "copy", "six=novel-1")
+    assert (digits_copy.path / "predictions.csv").read_bytes() == before
+
+
+def test_without_a_change_classes_are_listed_and_nothing_is_written(capsys, digits_copy):
+    (digits_copy.path / "predictions.csv").unlink()
+    assert run("name", "copy", "--json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert list(listed) == [*"01234", "novel-1", "novel-2", "novel-3", "novel-4", "novel-5"]
+    assert sum(entry["unlabelled"] for entry in listed.values()) == len(read_outputs(digits_copy)["unlabelled"].samples)
+    assert not (digits_copy.path / "predictions.csv").exists()
+    assert digits_copy.read(NAMES) is None
+
+
+def test_bad_names(refused, digits_copy):
+    assert "novel-33: no such class was found; did you mean novel-3?" in refused("name", "copy", "novel-33=x")
+    assert "give it as CLASS=NAME" in refused("name", "copy", "novel-3")
+    assert "nowhere is not a run" in refused("name", "nowhere", "novel-1=x")
+    assert digits_copy.read(NAMES) is None
