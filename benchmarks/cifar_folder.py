@@ -1,10 +1,11 @@
-"""A folder as a person would have it, from real CIFAR-10 images: cifar_folder.py DEST [--images 4000].
+"""A folder as a person would have it, from real CIFAR images: cifar_folder.py DEST [--images 4000].
 
     python benchmarks/cifar_folder.py /tmp/photos
     openworld train /tmp/photos
 
-labelled/<class>/ holds a tenth of the images of five classes, unlabelled/ the rest of them and all those of the other
-five, test/<class>/ 1,000 images of the test part, of all ten. JPEG files with sides from 28 to 256 pixels.
+labelled/<class>/ holds a tenth of the images of the known classes, unlabelled/ the rest of them and all those of the
+new ones, test/<class>/ images of the test part, of all. JPEG files with sides from 28 to 256 pixels. By default it is
+CIFAR-10, of which the first five classes are known.
 """
 
 import argparse
@@ -17,36 +18,34 @@ from openworld.data.benchmarks import read_benchmark
 from openworld.data.dataset import Dataset
 from openworld.places import default_data_dir
 
-NUM_SEEN = 5
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dest", type=Path)
+    parser.add_argument("--data", default="cifar10", help="cifar10 or cifar100")
+    parser.add_argument("--known", nargs="+", help="classes of which some images are labelled")
+    parser.add_argument("--new", nargs="+", help="classes without a label")
     parser.add_argument("--images", type=int, default=4000, help="training images")
     parser.add_argument("--test-images", type=int, default=1000)
     options = parser.parse_args()
-    dataset = read_benchmark("cifar10", default_data_dir())
-    write(dataset, options)
+    dataset = read_benchmark(options.data, default_data_dir())
+    half = len(dataset.class_names) // 2
+    known, new = options.known or dataset.class_names[:half], options.new or dataset.class_names[half:]
+    write(dataset, known, new, options)
 
 
-def write(dataset: Dataset, options: argparse.Namespace) -> None:
+def write(dataset: Dataset, known: list[str], new: list[str], options: argparse.Namespace) -> None:
     draw = np.random.default_rng(0)
     for part, count in ((dataset.train, options.images), (dataset.test, options.test_images)):
-        for label, name in enumerate(dataset.class_names):
-            positions = np.flatnonzero(part.labels == label)[: count // 10]
+        for name in (*known, *new):
+            positions = np.flatnonzero(part.labels == dataset.class_names.index(name))[: count // len((*known, *new))]
             for number, position in enumerate(positions):
-                folder = options.dest / folder_of(part is dataset.test, label, number, len(positions), name)
-                folder.mkdir(parents=True, exist_ok=True)
+                is_labelled = name in known and number < len(positions) // 10
+                folder = f"test/{name}" if part is dataset.test else f"labelled/{name}" if is_labelled else "unlabelled"
+                (options.dest / folder).mkdir(parents=True, exist_ok=True)
                 image = Image.fromarray(part.content[position])
                 size = tuple(draw.integers(28, 257, 2).tolist())
-                image.resize(size, Image.BICUBIC).save(folder / f"{position:05d}.jpg", quality=90)
-
-
-def folder_of(is_test: bool, label: int, number: int, count: int, name: str) -> str:
-    if is_test:
-        return f"test/{name}"
-    return f"labelled/{name}" if label < NUM_SEEN and number < count // 10 else "unlabelled"
+                image.resize(size, Image.BICUBIC).save(options.dest / folder / f"{position:05d}.jpg", quality=90)
 
 
 if __name__ == "__main__":
