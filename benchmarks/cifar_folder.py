@@ -4,8 +4,8 @@
     openworld train /tmp/photos
 
 labelled/<class>/ holds a tenth of the images of the known classes, unlabelled/ the rest of them and all those of the
-new ones, test/<class>/ images of the test part, of all. JPEG files with sides from 28 to 256 pixels. By default it is
-CIFAR-10, of which the first five classes are known.
+new ones, test/<class>/ images of the test part, of all. JPEG files with sides from 28 to 256 pixels, as a person's own
+would differ. By default it is CIFAR-10, of which the first five classes are known.
 """
 
 import argparse
@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--new", nargs="+", help="classes without a label")
     parser.add_argument("--images", type=int, default=4000, help="training images")
     parser.add_argument("--test-images", type=int, default=1000)
+    parser.add_argument("--sides", type=int, nargs=2, default=(28, 256), metavar=("FROM", "TO"), help="in pixels")
     options = parser.parse_args()
     dataset = read_benchmark(options.data, default_data_dir())
     half = len(dataset.class_names) // 2
@@ -44,7 +45,7 @@ def write(dataset: Dataset, known: list[str], new: list[str], options: argparse.
                 folder = f"test/{name}" if part is dataset.test else f"labelled/{name}" if is_labelled else "unlabelled"
                 (options.dest / folder).mkdir(parents=True, exist_ok=True)
                 image = Image.fromarray(part.content[position])
-                size = tuple(draw.integers(28, 257, 2).tolist())
+                size = tuple(draw.integers(*options.sides, 2, endpoint=True).tolist())
                 image.resize(size, Image.BICUBIC).save(options.dest / folder / f"{position:05d}.jpg", quality=90)
 
 

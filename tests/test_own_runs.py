@@ -272,7 +272,7 @@ def test_bad_arrays(refused):
 @pytest.mark.parametrize(
     ("flags", "answer"),
     [
-        (["--novel", "50"], "--novel turns a fully labelled set into a problem; photos is one already"),
+        (["--novel", "30"], "--novel turns a fully labelled set into a problem; photos is one already"),
         (["--network", "mlp"], "--network mlp is not for images, which photos holds"),
         (["--augment", "features"], "--augment features is not for images"),
         (["--prior", "known"], "--prior known: nobody counted the classes of your own data"),
@@ -290,3 +290,10 @@ def test_settings_that_do_not_fit(photos, refused, flags, answer):
 
 def test_minutes_must_be_a_time(photos, refused):
     assert "--minutes is 0.0; it must be above 0" in refused("train", photos, "--minutes", "0", "--quiet", "--out", "r")
+
+
+def test_a_run_can_be_made_again_from_its_own_configuration(photos):
+    assert run("train", photos, *TINY, "--out", "r") == 0
+    assert run("train", "--config", "r/config.toml", *HERE, "--out", "again") == 0
+    assert Path("again/config.toml").read_text() == Path("r/config.toml").read_text()
+    assert Path("again/predictions.csv").read_text() == Path("r/predictions.csv").read_text()

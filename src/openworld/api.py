@@ -40,10 +40,13 @@ def train_on(
         root: the folder of a DataFrame's paths.
         settings: whatever `openworld train --help` lists, with underscores: num_classes="auto", lr=0.1, seed=1 ...
     """
-    known = [option.name for option in options()]
-    for name in settings:
+    known = {option.name: option for option in options()}
+    for name, value in settings.items():
         if name not in known:
             raise UserError(f"{name}: there is no such setting{did_you_mean(name, known)}")
+        choices = known[name].choices
+        if choices and value not in choices:
+            raise UserError(f"{name} is {value}; it must be one of {', '.join(choices)}")
     runtime = make_runtime(device, None, workers, compile, deterministic, quiet)
     dataset = _dataset(data, labels, root)
     settings["data"] = f"{IN_MEMORY}{dataset.name}" if dataset else str(data)

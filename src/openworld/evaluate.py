@@ -19,9 +19,8 @@ from openworld.metrics import (
     normalised_mutual_information,
     novel_as_seen,
 )
-from openworld.nets import Network, build_network, frozen
+from openworld.nets import Network, frozen, network_like
 from openworld.record import RunFolder
-from openworld.rng import generator
 from openworld.runtime import Runtime
 
 
@@ -70,8 +69,12 @@ def evaluate_part(network: Network, world: OpenWorld, part: str | None) -> dict[
         return {"part": None, "protocols": {}, "nmi": None, "ari": None}
     num_seen = world.training.num_seen
     _, _, counts = predict_and_count(network, world.truths[part], world.training)
+    return {"part": part, **scores_of_counts(counts, num_seen)}
+
+
+def scores_of_counts(counts: np.ndarray, num_seen: int) -> dict[str, Any]:
+    """All that is read from a confusion matrix."""
     return {
-        "part": part,
         "protocols": {protocol: vars(accuracy(counts, num_seen, protocol)) for protocol in PROTOCOLS},
         "nmi": normalised_mutual_information(counts),
         "ari": adjusted_rand_index(counts),
@@ -114,8 +117,6 @@ def load_average(
         raise UserError(f"{run.path} has no sound checkpoint: continue it with openworld train --resume")
     if saved.step < config.training.steps:
         warn(f"{run.path} is not finished: this is step {saved.step} of {config.training.steps}")
-    weights = saved.tensors("average")
-    statistics = weights["mean"].flatten(), weights["std"].flatten()
-    network = build_network(config.training.network, len(weights["head.weight"]), *statistics, generator(0, "unused"))
+    network = network_like(config.training.network, saved.tensors("average"))
     saved.load_into(network, "average")
     return frozen(network.to(device)), saved.step

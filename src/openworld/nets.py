@@ -13,6 +13,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from openworld.compiling import compilable
 from openworld.engine import conv_relu
+from openworld.rng import generator
 
 
 class ConvNorm(nn.Module):
@@ -216,6 +217,12 @@ def build_network(name: str, num_classes: int, mean_C: Tensor, std_C: Tensor, so
             nn.init.normal_(module.weight, generator=source)
             module.normalise()
     return network.to(memory_format=torch.channels_last)  # a third faster on CPU, more on a GPU
+
+
+def network_like(name: str, weights: dict[str, Tensor]) -> Network:
+    """A network of the kind that these weights are of, for them to be loaded into."""
+    statistics = weights["mean"].flatten(), weights["std"].flatten()
+    return build_network(name, len(weights["head.weight"]), *statistics, generator(0, "unused"))
 
 
 # A network that only answers ---------------------------------------------------------------------------------

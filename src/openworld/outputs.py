@@ -24,6 +24,7 @@ from openworld.runtime import Runtime
 from openworld.uncertainty import measure_uncertainty
 
 FILE = "outputs.safetensors"
+PARTS, TENSORS = ("unlabelled", "test"), ("logits", "uncertainty", "truth")
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,7 @@ def compute_outputs(network: Network, world: OpenWorld, batches: Batches, config
 
 
 def write_outputs(run: RunFolder, outputs: dict[str, Outputs]) -> None:
-    tensors = {
-        f"{part}.{name}": getattr(said, name).contiguous()
-        for part, said in outputs.items()
-        for name in ("logits", "uncertainty", "truth")
-    }
+    tensors = {f"{part}.{name}": getattr(said, name).contiguous() for part, said in outputs.items() for name in TENSORS}
     samples = {part: json.dumps(said.samples) for part, said in outputs.items()}
     run.write(FILE, to_bytes(tensors, metadata=samples))
 
@@ -66,12 +63,13 @@ def read_outputs(run: RunFolder) -> dict[str, Outputs] | None:
     """Those of a finished run; none where there are none, or they are damaged and can be made again."""
     try:
         with safe_open(run.path / FILE, "pt") as file:
+            samples = file.metadata()
             return {
                 part: Outputs(
-                    tuple(json.loads(samples)),
-                    *(file.get_tensor(f"{part}.{name}") for name in ("logits", "uncertainty", "truth")),
+                    tuple(json.loads(samples[part])), *(file.get_tensor(f"{part}.{name}") for name in TENSORS)
                 )
-                for part, samples in file.metadata().items()
+                for part in PARTS  # in this order: the file's own differs from process to process
+                if part in samples
             }
     except (FileNotFoundError, SafetensorError):
         return None

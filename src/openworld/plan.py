@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from openworld.config import Config, replace
+from openworld.config import Config, Problem, replace
 from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import BadImage, image_size
@@ -96,9 +96,9 @@ def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = No
 
 
 def refuse_idle_settings(asked: dict[str, Any], dataset: Dataset) -> None:
-    """What hides the labels of a benchmark does nothing where most samples have none."""
+    """What hides the labels of a benchmark does nothing where most samples have none; its default asks for nothing."""
     for name in ("novel", "labelled", "imbalance"):
-        if name in asked and dataset.is_labelled is not None:
+        if dataset.is_labelled is not None and asked.get(name, getattr(Problem, name)) != getattr(Problem, name):
             raise UserError(f"--{name} turns a fully labelled set into a problem; {dataset.name} is one already")
 
 

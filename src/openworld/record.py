@@ -95,33 +95,28 @@ class RunFolder:
                 raise UserError(f"{self.path}: another process is training in this folder") from None
             self.write("config.toml", write_toml(config))  # first: it makes the folder a run, the rest follows from it
             self.write("split.json", split)
-            sessions = _json_or_none(self.read("environment.json")) or {"sessions": []}
+            sessions = self.read_json("environment.json") or {"sessions": []}
             sessions["sessions"].append(environment(device))
             self.write_json("environment.json", sessions)
             yield
 
     def write(self, name: str, content: str | bytes) -> None:
-        aside = self.path / f"{name}.tmp"
-        try:
-            with aside.open("wb") as file:
-                file.write(content if isinstance(content, bytes) else content.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(self.path / name)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
+        write_whole(self.path / name, content)
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         self.write(name, json.dumps(content, indent=1) + "\n")
 
+    def read_json(self, name: str) -> Any:
+        """The content of a JSON file, or None where it is missing or damaged and can be done without."""
+        return _json_or_none(self.read(name))
+
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run."""
-        return _json_or_none(self.read("summary.json"))
+        return self.read_json("summary.json")
 
     def estimated_classes(self) -> int | None:
         """What was estimated for the run, where anything was."""
-        return (_json_or_none(self.read("estimate.json")) or {"num_classes": None})["num_classes"]
+        return (self.read_json("estimate.json") or {"num_classes": None})["num_classes"]
 
     def newest_checkpoint(self, warn) -> Checkpoint | None:
         """The newest checkpoint that is sound; damaged ones are named, left alone and passed over."""
@@ -155,6 +150,20 @@ class RunFolder:
         text = io.StringIO()
         csv.writer(text).writerows([header, *rows])
         self.write(name, text.getvalue())
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """A file that is there whole or not at all; what it replaces stays until then."""
+    aside = path.with_name(f"{path.name}.tmp")
+    try:
+        with aside.open("wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def _is_leftover(path: Path) -> bool:

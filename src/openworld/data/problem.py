@@ -1,5 +1,6 @@
 """What training may see, and what only evaluation may: two objects, so that the truth cannot leak."""
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,8 +131,9 @@ def pose(config: Config, runtime: Runtime, saved_split: str | None = None, datas
         positions = range(len(dataset.test))
         names = tuple(map(dataset.test.name_of, positions))
         truths["test"] = Truth(loader.samples("test", positions), dataset.test.labels, names)
-    novel_names = [f"novel-{number + 1}" for number in range(training.num_classes - split.num_seen)]
-    class_names = (*dataset.class_names[: split.num_seen], *novel_names)
+    seen_names = dataset.class_names[: split.num_seen]
+    free_names = (name for number in itertools.count(1) if (name := f"novel-{number}") not in seen_names)
+    class_names = (*seen_names, *itertools.islice(free_names, training.num_classes - split.num_seen))
     return OpenWorld(training, truths, split, loader.fingerprint, loader.dropped, class_names)
 
 

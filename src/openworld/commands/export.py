@@ -1,0 +1,38 @@
+"""openworld export"""
+
+import argparse
+import json
+from pathlib import Path
+
+from openworld.commands.common import add_command, print_warning
+
+
+def add(commands) -> None:
+    summary = "A run's model for other programs: ONNX (checked against the original), safetensors, a model card."
+    parser = add_command(commands, "export", run, summary)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument(
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="model.onnx; model.safetensors, with model.json beside it; or README.md, a model card: "
+        "what this command made before is replaced",
+    )
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from openworld.export import BATCH_SIZES, export
+    from openworld.record import RunFolder
+
+    folder = RunFolder.open(parsed.run)
+    files = export(folder, parsed.files, print_warning)
+    if parsed.json:
+        print(json.dumps({"run": str(folder.path), "files": [file.facts() for file in files]}))
+        return 0
+    for file in files:
+        apart = " and ".join(f"{value:.0e} in its {output}" for output, value in file.differences.items())
+        sizes = ", ".join(map(str, BATCH_SIZES))
+        checked = f"; from the original it differs by at most {apart} (batches of {sizes})" if apart else ""
+        print(f"{file.path}: {len(file.content) / 1e3:,.1f} kB{checked}")
+    return 0

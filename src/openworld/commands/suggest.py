@@ -1,0 +1,88 @@
+"""openworld suggest"""
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openworld.commands.common import (
+    add_command,
+    add_data_flags,
+    add_device_flag,
+    print_table,
+    print_warning,
+    runtime_of,
+)
+
+if TYPE_CHECKING:
+    from openworld.suggest import Suggestions
+
+LISTED = 10
+"""Suggestions that are shown to a person; the file and --json have all."""
+
+
+def add(commands) -> None:
+    summary = "Which unlabelled images to label next: a manifest to fill in and to train on again."
+    parser = add_command(commands, "suggest", run, summary)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument("--count", type=int, default=50, metavar="N", help="images to suggest [50]")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the new .csv file, beside the images or in a folder above [a new to-label.csv beside the images; "
+        "in the run folder for data that is not image files]",
+    )
+    add_device_flag(parser)
+    add_data_flags(parser)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from openworld.data.opening import open_dataset
+    from openworld.record import RunFolder
+    from openworld.suggest import draw_sheet, makes_manifest, place_for, suggest, write_list, write_manifest
+
+    folder, runtime = RunFolder.open(parsed.run), runtime_of(parsed)
+    dataset = open_dataset(folder.config().data, runtime.data_dir)
+    path = place_for(folder, dataset, parsed.out)
+    found = suggest(folder, dataset, parsed.count, runtime, print_warning)
+    is_manifest = makes_manifest(folder, dataset)
+    if is_manifest:
+        write_manifest(path, found, dataset)
+    else:
+        write_list(path, found)
+    sheet = None if dataset.has_features else path.with_suffix(".png")
+    if sheet:
+        draw_sheet(sheet, found)
+    # without it a class that gets its first label would make for a new one that is still to be found
+    train = f"openworld train {shlex.quote(str(path))} --num-classes {len(found.classes.names)}"
+    files = {"file": str(path), "contact_sheet": sheet and str(sheet), "train": train if is_manifest else None}
+    if parsed.json:
+        print(json.dumps({**files, "suggestions": [as_json(chosen) for chosen in found.chosen]}))
+    else:
+        tell(found, files)
+    return 0
+
+
+def as_json(chosen) -> dict[str, Any]:
+    sample = "path" if isinstance(chosen.sample, str) else "index"
+    return {
+        sample: chosen.sample,
+        **{name: getattr(chosen, name) for name in ("guess", "why", "confidence")},
+    }
+
+
+def tell(found: "Suggestions", files: dict[str, str | None]) -> None:
+    rows = [
+        (str(chosen.sample), chosen.guess, chosen.why, f"{chosen.confidence:.2f}") for chosen in found.chosen[:LISTED]
+    ]
+    title = f"to label next: {len(rows)} of {len(found.chosen)}, the most helpful first"
+    print_table(title, ("image", "guess", "why", "confidence"), rows)
+    print(f"all of them, to be labelled: {files['file']}")
+    if files["contact_sheet"]:
+        print(f"what they look like: {files['contact_sheet']}")
+    if files["train"]:
+        print(f"fill in the column label, as far as you like, and go on with: {files['train']}")
+    else:
+        print("put their labels into your data, and train on it again")
