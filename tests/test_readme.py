@@ -9,9 +9,9 @@ from worlds import flags_of_commands
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-DATA = (ROOT / "docs" / "data.md").read_text()
-PERFORMANCE = (ROOT / "docs" / "performance.md").read_text()
-ESTIMATE = (ROOT / "docs" / "estimate.md").read_text()
+PAGES = ("data", "design", "estimate", "export", "performance", "python", "report", "suggest", "tutorial")
+NOT_OURS = {"--data", "--images", "--test-images", "--sides", "--known", "--new"}
+"""Flags of the script that makes the tutorial's photos."""
 
 
 def load(name: str):
@@ -29,8 +29,16 @@ def test_the_tables_are_the_recorded_results():
 
 def test_every_flag_in_the_readme_exists():
     known = {flag for flags in flags_of_commands().values() for flag in flags}
-    for text in (README, DATA, PERFORMANCE, ESTIMATE):
-        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known
+    for text in (README, *((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)):
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known | NOT_OURS
+
+
+def test_every_page_is_named_and_every_link_leads_somewhere():
+    for page in PAGES:
+        assert f"docs/{page}.md" in README
+    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
+            assert link.startswith("http") or (path.parent / link).exists(), f"{path.name}: {link}"
 
 
 def test_recorded_results_carry_their_evidence():
