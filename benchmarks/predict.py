@@ -34,7 +34,7 @@ def main() -> None:
         "environment": environment(device),
         "network": training.network,
         "image_size": training.image_size,
-        "by_views": {str(views): timed(options, views) for views in (10, 0)},
+        "by_views": {str(views): timed(options, views) for views in (5, 0, 10)},
     }
     (options.results / f"predict-{device.type}.json").write_text(json.dumps(content, indent=1) + "\n")
     print(json.dumps(content["by_views"], indent=1))

@@ -30,7 +30,7 @@ def add(commands) -> None:
         "--out", type=Path, metavar="FILE", help="a .csv or .jsonl, replaced if it is there [CSV on standard output]"
     )
     parser.add_argument(
-        "--views", type=whole_number, default=10, metavar="N", help="random views behind the uncertainty; 0: none [10]"
+        "--views", type=whole_number, default=5, metavar="N", help="random views behind the uncertainty; 0: none [5]"
     )
     parser.add_argument("--workers", type=whole_number, metavar="N", help="processes that decode images [one a core]")
     parser.add_argument("--quiet", action="store_true", help="no progress")
