@@ -9,7 +9,7 @@ from worlds import flags_of_commands
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-PAGES = ("data", "design", "estimate", "export", "performance", "python", "report", "suggest", "tutorial")
+PAGES = ("data", "design", "estimate", "export", "performance", "predict", "python", "report", "suggest", "tutorial")
 NOT_OURS = {"--data", "--images", "--test-images", "--sides", "--known", "--new"}
 """Flags of the script that makes the tutorial's photos."""
 
