@@ -76,9 +76,10 @@ def test_names_are_kept_in_the_run_folder():
     run.write(NAMES, "{")
     with pytest.raises(UserError, match=r"names.json is damaged"):
         Classes.of(run)
-    run.write(NAMES, "[]")
-    with pytest.raises(UserError, match=r"names.json is damaged"):
-        Classes.of(run)
+    for damaged in ("[1]", '{"novel-1": 5}', '{"novel-1": ["a"]}', "3"):
+        run.write(NAMES, damaged)
+        with pytest.raises(UserError, match=r"names.json is damaged"):
+            Classes.of(run)
     split = json.loads(run.split())
     del split["class_names"]
     run.write("split.json", json.dumps(split))

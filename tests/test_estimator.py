@@ -348,3 +348,15 @@ def test_the_documentation_runs(capsys):
     assert names["model"].classes_.tolist() == list(range(10))
     assert names["summary"]["run"] == "digits-run"
     assert "digits-run" in capsys.readouterr().out
+
+
+def test_a_list_of_strings_may_mark_the_unlabelled_by_a_number():
+    model = OpenWorldClassifier(num_classes=3, steps=5, device="cpu")
+    model.fit(np.random.default_rng(0).normal(size=(30, 3)), ["cat"] * 5 + ["dog"] * 5 + [-1] * 20)
+    assert model.classes_.tolist() == ["cat", "dog", "novel-1"]
+
+
+def test_large_labels_stay_whole_numbers():
+    model = OpenWorldClassifier(num_classes=3, steps=5, device="cpu")
+    model.fit(np.random.default_rng(0).normal(size=(30, 3)), [1] * 5 + [2**53] * 5 + [-1] * 20)
+    assert model.classes_.tolist() == [1, 2**53, 2**53 + 1]

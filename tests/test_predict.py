@@ -1,6 +1,7 @@
 """openworld predict and openworld name, on a run of the digits, of photos and of features."""
 
 import csv
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save
 from worlds import CPU, run, stopped, trained, write_photos
 
 from openworld.classes import NAMES, Classes
@@ -21,6 +23,7 @@ from openworld.outputs import read_outputs
 from openworld.predict import find_images
 from openworld.recipes import digits
 from openworld.record import RunFolder
+from openworld.rng import generator
 
 SHORT = {"steps": 12, "epoch_steps": 12, "uncertainty_views": 3}
 QUICK = ["--steps", "4", "--epoch-steps", "4", "--uncertainty-views", "2", "--device", "cpu", "--quiet"]
@@ -93,6 +96,15 @@ def test_more_views_than_one_give_an_uncertainty_that_is_the_same_every_time(cap
     assert float(first[0]["uncertainty"]) > 0
 
 
+def test_no_answer_hangs_on_its_company(capsys, digits_run, pictures):
+    together = answers(capsys, digits_run, pictures, "--views", 4)
+    alone = [answers(capsys, digits_run, row["path"], "--views", 4)[0] for row in together]
+    for row, other in zip(together, alone, strict=True):
+        assert row["prediction"] == other["prediction"]
+        assert float(row["uncertainty"]) == pytest.approx(float(other["uncertainty"]), abs=2e-4)
+    assert len({row["uncertainty"] for row in together}) > 1
+
+
 def test_bad_images_are_told_of_and_the_others_predicted(capsys, digits_run, pictures):
     (pictures / "2.png").write_bytes((pictures / "2.png").read_bytes()[:60])
     Path("list.csv").write_text("path,label\npictures/0.png,\npictures/gone.png,\npictures/2.png,\n")
@@ -106,6 +118,27 @@ def test_bad_images_are_told_of_and_the_others_predicted(capsys, digits_run, pic
     assert [bool(row["prediction"]) for row in rows] == [True, False, False]
     assert rows[0]["error"] is None
     assert "No such file" in rows[1]["error"]
+
+
+def test_links_and_odd_names_in_a_folder_are_no_reason_to_stop(capsys, digits_run, pictures):
+    (pictures / "dangling.png").symlink_to("gone.png")
+    (pictures / "linked.png").symlink_to(Path("pictures/0.png").absolute())
+    Path(b"pictures/\xff.png".decode("utf-8", "surrogateescape")).write_bytes((pictures / "0.png").read_bytes())
+    (pictures / ".hidden.png").write_text("no image")
+    assert run("predict", digits_run, pictures, "--out", "a.csv", "--views", 0, "--device", "cpu") == 0
+    lines = Path("a.csv").read_bytes().splitlines()
+    assert len(lines) == 1 + 9
+    assert sum(b"No such file" in line for line in lines) == 1
+    assert b"pictures/\xff.png" in b"".join(lines)
+
+
+def test_what_is_not_ours_is_not_replaced(refused, capsys, digits_run, pictures):
+    Path("mine.csv").write_text("path,label\npictures/0.png,zero\n")
+    assert "does not hold predictions" in refused("predict", digits_run, "mine.csv", "--out", "mine.csv")
+    for name in ("a.csv", "a.jsonl"):
+        for _ in range(2):
+            assert run("predict", digits_run, pictures, "--out", name, "--views", 0, "--device", "cpu") == 0
+    assert Path("mine.csv").read_text().endswith("zero\n")
 
 
 def test_places_are_taken_in_order_and_each_image_once(pictures):
@@ -192,11 +225,12 @@ def test_bad_input(refused, capsys, digits_copy, pictures):
 
 
 def test_a_file_that_was_there_stays_until_the_new_one_is_complete(digits_run, pictures, monkeypatch):
-    Path("out.csv").write_text("old")
+    old = "path,prediction,confidence,uncertainty,runner_up,error\nold"
+    Path("out.csv").write_text(old)
     monkeypatch.setattr("openworld.model.Model.shares", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["predict", str(digits_run), str(pictures), "--out", "out.csv", "--device", "cpu"])
-    assert Path("out.csv").read_text() == "old"
+    assert Path("out.csv").read_text() == old
     assert not Path("out.csv.tmp").exists()
 
 
@@ -210,6 +244,41 @@ def test_a_model_needs_no_data_and_its_features_are_what_the_classes_are_told_ap
     torch.testing.assert_close(features.norm(dim=1), torch.ones(9))
     torch.testing.assert_close(shares.sum(dim=1), torch.ones(9))
     torch.testing.assert_close(shares, (model.network.head(features) / model.temperature).softmax(dim=1))
+
+
+def test_the_uncertainty_of_merged_classes_is_that_of_their_sum(digits_run):
+    model = Model.load(RunFolder(digits_run), CPU, no_warning)
+    names = model.classes.names
+    one = dataclasses.replace(model, classes=model.classes.merged(names[5:]))
+    images = torch.from_numpy(read_benchmark("digits", Path()).test.content[:9].transpose(0, 3, 1, 2).copy())
+    numbers = [model.family.draw(images[:1], generator(0, "predict", view)).expand(-1, 9) for view in range(4)]
+    shares = torch.stack([model._shares(model.family.view(images, drawn)) for drawn in numbers])
+    merged = torch.cat([shares[..., :5], shares[..., 5:].sum(dim=2, keepdim=True)], dim=2)
+    best = merged.mean(dim=0).argmax(dim=1)
+    expected = torch.stack([merged[:, row, best[row]] for row in range(9)]).std(dim=1)
+    torch.testing.assert_close(one.uncertainty(images, 4), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("missing", ["class_names", "sample_shape"])
+def test_a_split_that_does_not_fit_its_checkpoint(digits_copy, refused, pictures, missing):
+    split = json.loads(digits_copy.split())
+    split[missing] = split[missing][:-1] if missing == "class_names" else None
+    digits_copy.write("split.json", json.dumps({name: value for name, value in split.items() if value is not None}))
+    assert "copy is damaged" in refused("predict", "copy", pictures)
+
+
+def test_a_run_that_has_not_begun(refused, digits_copy, pictures):
+    shutil.rmtree(digits_copy.checkpoints)
+    (digits_copy.path / "split.json").unlink()
+    for command in (("predict", "copy", pictures), ("name", "copy"), ("report", "copy"), ("export", "copy", "m.md")):
+        assert "copy has not begun to train" in refused(*command)
+
+
+def test_outputs_that_are_damaged_are_as_good_as_none(digits_copy):
+    whole = (digits_copy.path / "outputs.safetensors").read_bytes()
+    for content in (b"", whole[:100], save({"a": torch.zeros(2)}), save({"a": torch.zeros(2)}, {"test": "[1]"})):
+        digits_copy.write("outputs.safetensors", content)
+        assert read_outputs(digits_copy) is None
 
 
 def test_outputs_hold_the_truth_for_evaluation_and_are_read_as_they_were_written(digits_run):
@@ -243,7 +312,8 @@ def test_names_flow_into_predictions(capsys, digits_copy, pictures):
             assert new["prediction"] == "nine or so"
     predicted = {row["prediction"] for row in answers(capsys, "copy", pictures, "--views", 0)}
     assert "novel-2" not in predicted
-    assert run("name", "copy", "novel-3=novel-3", "novel-1=novel-1") == 0
+    assert run("name", "copy", "nine or so=novel-3", "novel-2=novel-2") == 0
+    assert table(digits_copy.path / "predictions.csv") == before
 
 
 def test_names_can_be_taken_back(capsys, digits_copy):
@@ -259,7 +329,7 @@ def test_without_a_change_classes_are_listed_and_nothing_is_written(capsys, digi
     assert run("name", "copy", "--json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert list(listed) == [*"01234", "novel-1", "novel-2", "novel-3", "novel-4", "novel-5"]
-    assert sum(entry["unlabelled"] for entry in listed.values()) == len(read_outputs(digits_copy)["unlabelled"].samples)
+    assert {name: entry["unlabelled"] for name, entry in listed.items()} == digits_copy.summary()["class_sizes"]
     assert not (digits_copy.path / "predictions.csv").exists()
     assert digits_copy.read(NAMES) is None
 

@@ -169,8 +169,8 @@ def test_a_person_sees_the_first_ones_the_files_and_how_to_go_on(photos, capsys)
     out = capsys.readouterr().out
     assert out.count("unlabelled/") == 10
     assert "10 of 12" in out
-    for file in ("to-label.csv", "to-label.png"):
-        assert str(photos.absolute() / file) in out
+    assert str(photos.absolute() / "to-label.csv") in out
+    assert "r/to-label-sheet.png" in out
     assert f"openworld train {photos.absolute() / 'to-label.csv'} --num-classes 3" in out
 
 
@@ -178,7 +178,7 @@ def test_the_contact_sheet_shows_each_chosen_image_by_its_guess(photos, capsys, 
     sheets = []
     monkeypatch.setattr(suggest, "contact_sheet", lambda rows: sheets.append(rows) or Image.new("RGB", (4, 4)))
     answer = told(capsys, "--count", 30)
-    assert Path(answer["contact_sheet"]) == photos.absolute() / "to-label.png"
+    assert answer["contact_sheet"] == "r/to-label-sheet.png"  # not among the photos
     assert Path(answer["contact_sheet"]).read_bytes().startswith(b"\x89PNG")
     lines = rows_of(answer["file"])
     shown = {}
@@ -197,20 +197,18 @@ def test_the_contact_sheet_shows_each_chosen_image_by_its_guess(photos, capsys, 
 def test_a_file_that_people_may_have_filled_in_is_never_overwritten(photos, capsys, refused):
     first = Path(told(capsys, "--count", 3)["file"])
     first.write_text("mine")
-    picture = first.with_suffix(".png").read_bytes()
     assert Path(told(capsys, "--count", 3)["file"]).name == "to-label-2.csv"
-    (photos / "to-label-3.png").write_bytes(b"mine too")
-    assert Path(told(capsys, "--count", 3)["contact_sheet"]).name == "to-label-4.png"
+    assert Path(told(capsys, "--count", 3)["contact_sheet"]).name == "to-label-3-sheet.png"
     message = refused("suggest", "r", "--count", 3, "--out", first, *HERE)
     assert "is there already" in message
-    assert (first.read_text(), first.with_suffix(".png").read_bytes()) == ("mine", picture)
+    assert first.read_text() == "mine"
 
 
 def test_another_place_must_be_above_the_images(photos, capsys, refused):
     answer = told(capsys, "--count", 3, "--out", "mine.csv")
     assert rows_of("mine.csv")[0]["path"].startswith("photos/unlabelled/")
     assert len(read_own(Path("mine.csv")).train) == 12 + 30
-    assert answer["contact_sheet"] == "mine.png"
+    assert answer["contact_sheet"] == "r/mine-sheet.png"
     Path("elsewhere").mkdir()
     assert "or a folder above" in refused("suggest", "r", "--out", "elsewhere/mine.csv", *HERE)
     assert "there is no folder nowhere" in refused("suggest", "r", "--out", "nowhere/mine.csv", *HERE)
@@ -258,7 +256,7 @@ def test_of_a_benchmark_the_chosen_ones_are_listed_in_the_run(capsys):
     assert [int(row["index"]) for row in rows] == [chosen["index"] for chosen in answer["suggestions"]]
     unlabelled = {row["index"] for row in rows_of("r/predictions.csv") if row["split"] == "unlabelled"}
     assert len({row["index"] for row in rows} & unlabelled) == 6
-    assert Path("r/to-label.png").is_file()
+    assert Path("r/to-label-sheet.png").is_file()
 
 
 def test_of_features_there_is_no_picture(capsys):
@@ -267,7 +265,7 @@ def test_of_features_there_is_no_picture(capsys):
     train_on("features.npz", out="r", device="cpu", **TINY)
     answer = told(capsys, "--count", 30, "--out", "mine.csv")
     assert answer["contact_sheet"] is None
-    assert not Path("mine.png").exists()
+    assert not Path("r/mine-sheet.png").exists()
     assert sorted(int(row["index"]) for row in rows_of("mine.csv")) == list(range(10, 40))
 
 
@@ -302,3 +300,7 @@ def test_a_run_that_is_not_finished_answers_and_says_so(capsys):
     assert captured.err.count("is not finished: this is step 2 of 4") == 1
     assert "put their labels into your data" in captured.out
     assert len(rows_of("r/to-label.csv")) == 2
+
+
+def test_without_a_count_all_are_suggested_where_there_are_few(photos, capsys):
+    assert len(told(capsys)["suggestions"]) == 30

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from openworld.config import did_you_mean
-from openworld.data.split import Split
 from openworld.errors import UserError
 from openworld.record import RunFolder
 
@@ -31,15 +30,15 @@ class Classes:
 
     @classmethod
     def of(cls, run: RunFolder) -> "Classes":
-        split, facts = Split.from_json(run.split() or "")
+        split, facts = run.split_and_facts()
         if "class_names" not in facts:
             raise UserError(f"{run.path}: its split.json does not name its classes; train it anew with this version")
         text = run.read(NAMES)
         try:
-            given = json.loads(text) if text else {}
-            if not isinstance(given, dict):
+            given = dict(json.loads(text)) if text else {}
+            if not all(isinstance(name, str) for name in given.values()):
                 raise ValueError
-        except ValueError:
+        except (ValueError, TypeError):
             raise UserError(f"{run.path / NAMES} is damaged: remove it, and name the classes again") from None
         return cls(tuple(facts["class_names"]), split.num_seen, given)
 

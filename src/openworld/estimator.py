@@ -289,6 +289,8 @@ def _seed(random_state: Any) -> int:
 
 def _checked_labels(y: Any) -> np.ndarray:
     """(N,) numbers, or strings; in an array of objects -1 may stand among strings, as scikit-learn has it elsewhere."""
+    if isinstance(y, (list, tuple)) and any(isinstance(label, str) for label in y):
+        y = np.array(y, dtype=object)  # or numpy would take -1 among strings for the name "-1"
     labels = column_or_1d(y, warn=True)
     if labels.dtype == object:
         is_missing = np.array([str(label) in MISSING and not isinstance(label, str) for label in labels])
@@ -357,8 +359,9 @@ def _all_classes(known: np.ndarray, novel_names: tuple[str, ...]) -> np.ndarray:
         return np.concatenate([known, novel_names])
     first = max(int(known[-1]), -1) + 1
     last = first + len(novel_names) - 1
-    dtype = np.result_type(known, np.min_scalar_type(last))  # which small integers may have to widen for
-    return np.concatenate([known, np.arange(first, last + 1)]).astype(dtype)
+    # small integers may have to widen; by a type of the same kind, or large ones would become floats
+    needed = np.min_scalar_type(last if known.dtype.kind == "u" else -last)
+    return np.concatenate([known, np.arange(first, last + 1)]).astype(np.result_type(known, needed))
 
 
 def _packed(run: RunFolder) -> dict[str, str | bytes]:

@@ -24,7 +24,7 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from openworld import __version__, checkpoint
+from openworld import __version__
 from openworld.classes import Classes
 from openworld.data.augment import family
 from openworld.errors import UserError
@@ -65,6 +65,8 @@ class Subject:
 
     run: RunFolder
     model: Model
+    weights: dict[str, Tensor]
+    """As they were trained."""
     facts: dict[str, Any]
 
 
@@ -73,11 +75,19 @@ def export(run: RunFolder, paths: Sequence[Path], warn: Callable[[str], None]) -
     for path in paths:
         refuse_bad_place(path)
     model = Model.load(run, torch.device("cpu"), warn)
-    subject = Subject(run, model, facts_of(run, model))
+    subject = Subject(run, model, weights_of(run, model), facts_of(run, model))
     files = [file for path in dict.fromkeys(paths) for file in FORMS[path.suffix.lower()](path, subject)]
     for file in files:
         write_whole(file.path, file.content)
     return files
+
+
+def weights_of(run: RunFolder, model: Model) -> dict[str, Tensor]:
+    """Of the model's own checkpoint, at once: a run that goes on removes old ones."""
+    saved = run.newest_checkpoint(lambda _: None)
+    if saved is None or saved.step != model.step:
+        raise UserError(f"{run.path} went on training meanwhile: try again")
+    return saved.tensors("average")
 
 
 def refuse_bad_place(path: Path) -> None:
@@ -234,8 +244,7 @@ def _quiet() -> Iterator[None]:
 
 def weight_files(path: Path, subject: Subject) -> list[Exported]:
     """The averaged weights as they were trained, and beside them all that is needed to use them."""
-    saved = checkpoint.load(subject.run.checkpoints / f"step-{subject.model.step:08d}")
-    weights = to_bytes(saved.tensors("average"), metadata={"generated_by": GENERATED_BY})
+    weights = to_bytes(subject.weights, metadata={"generated_by": GENERATED_BY})
     card = {**subject.facts, "weights": {"file": path.name, "sha256": _sha256(weights)}}
     return [Exported(path, weights), Exported(card_of(path), _as_json(card))]
 

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from openworld.classes import Classes
 from openworld.data.augment import Family, family
-from openworld.data.split import Split
 from openworld.errors import UserError
 from openworld.evaluate import load_average
 from openworld.nets import Network
@@ -36,10 +35,10 @@ class Model:
     @classmethod
     def load(cls, run: RunFolder, device: torch.device, warn: Callable[[str], None]) -> "Model":
         config, classes = run.config(), Classes.of(run)
-        _, facts = Split.from_json(run.split() or "")
+        _, facts = run.split_and_facts()
         network, step = load_average(run, config, device, warn)
-        if len(network.head.weight) != len(classes.outputs):
-            raise UserError(f"{run.path} is damaged: split.json and the checkpoint are not of the same classes")
+        if len(network.head.weight) != len(classes.outputs) or "sample_shape" not in facts:
+            raise UserError(f"{run.path} is damaged: split.json and the checkpoint do not fit each other")
         views = family(config.training.augment, network.mean.flatten(), network.std.flatten())
         shape = tuple(facts["sample_shape"])
         return cls(network, classes, shape, views, config.trssl.temperature, step, device)
@@ -59,13 +58,17 @@ class Model:
         return torch.nn.functional.normalize(self.network.features(self.family.plain(samples.to(self.device))))
 
     @torch.no_grad()
-    def uncertainty(self, samples: Tensor, num_views: int, *counters: int) -> Tensor:
-        """(N,) how much the probability of the favourite class changes over random views; counters give other views."""
+    def uncertainty(self, samples: Tensor, num_views: int) -> Tensor:
+        """(N,) how much the probability of the favourite class changes over random views.
+
+        All samples are changed in the same ways, so that no answer hangs on which others are asked about with it.
+        """
         samples = samples.to(self.device)
         views = []
         for view in range(num_views):
-            source = generator(0, "predict", *counters, view, device=self.device)
-            views.append(self._shares(self.family.random(samples, source)))
+            numbers = self.family.draw(samples[:1], generator(0, "predict", view, device=self.device))
+            for_all = numbers.expand(len(numbers), len(samples), *numbers.shape[2:])
+            views.append(self._shares(self.family.view(samples, for_all)))
         return view_uncertainty(torch.stack(views).log())
 
     def _shares(self, shown: Tensor) -> Tensor:

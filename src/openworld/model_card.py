@@ -1,6 +1,5 @@
 """What a trained model is, from its run folder alone: facts for machines, and a card for people."""
 
-import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ import torch
 
 from openworld import __version__
 from openworld.config import write_toml
-from openworld.data.split import Split
 from openworld.model import Model
 from openworld.outputs import class_sizes, read_outputs
 from openworld.record import RunFolder
@@ -31,7 +29,7 @@ PROTOCOLS = {
 def facts_of(run: RunFolder, model: Model) -> dict[str, Any]:
     """All that is needed to rebuild and to use the model, and all that is recorded of how it came about."""
     config, classes = run.config(), model.classes
-    split, recorded = Split.from_json(run.split() or "")
+    split, recorded = run.split_and_facts()
     summary = run.summary()
     is_finished = summary is not None and summary["steps"] == model.step  # or it is the result of other weights
     outputs = (read_outputs(run) if is_finished else None) or {}
@@ -63,7 +61,7 @@ def facts_of(run: RunFolder, model: Model) -> dict[str, Any]:
         "estimate": _estimate(run),
         "results": summary if is_finished else None,
         "config": asdict(config),
-        "sessions": _json(run, "environment.json").get("sessions", []),
+        "sessions": (run.read_json("environment.json") or {}).get("sessions", []),
     }
 
 
@@ -83,16 +81,8 @@ def preprocessing(model: Model) -> str:
 
 
 def _estimate(run: RunFolder) -> dict[str, Any] | None:
-    estimate = _json(run, "estimate.json")
+    estimate = run.read_json("estimate.json")
     return {name: estimate[name] for name in ("num_classes", "low", "high", "estimator")} if estimate else None
-
-
-def _json(run: RunFolder, name: str) -> dict[str, Any]:
-    """A file that only tells of the run: where it is missing or damaged, nothing is told."""
-    try:
-        return json.loads(run.read(name) or "{}")
-    except ValueError:
-        return {}
 
 
 # For people ---------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def read_outputs(run: RunFolder) -> dict[str, Outputs] | None:
                 for part in PARTS  # in this order: the file's own differs from process to process
                 if part in samples
             }
-    except (FileNotFoundError, SafetensorError):
+    except (FileNotFoundError, SafetensorError, TypeError, ValueError):
         return None
 
 

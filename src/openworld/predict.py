@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from openworld.data.arrays import checked_samples, read_archive
+from openworld.data.decode import SUFFIXES
 from openworld.data.loading import resized, to_tensor
-from openworld.data.own import images_under
 from openworld.data.pool import in_pieces
 from openworld.data.reading import decode_files
 from openworld.data.samples import chunk_size
@@ -64,15 +64,15 @@ def predict(model: Model, places: Sequence[Path], num_views: int, workers: int) 
 def _predict(model: Model, samples: Sources, num_views: int) -> Iterator[Prediction]:
     """In the order of the samples, a batch at a time."""
     size = min(BATCH, chunk_size(model.sample_shape))
-    for number, batch in enumerate(iter(lambda: list(itertools.islice(samples, size)), [])):
+    for batch in iter(lambda: list(itertools.islice(samples, size)), []):
         sound = [sample for _, sample in batch if not isinstance(sample, str)]
-        found = iter(_answers(model, torch.from_numpy(np.stack(sound)), num_views, number) if sound else ())
+        found = iter(_answers(model, torch.from_numpy(np.stack(sound)), num_views) if sound else ())
         for path, sample in batch:
             yield Prediction(path, error=sample) if isinstance(sample, str) else Prediction(path, *next(found))
 
 
-def _answers(model: Model, samples: Tensor, num_views: int, number: int) -> Iterator[tuple]:
-    spreads = model.uncertainty(samples, num_views, number).tolist() if num_views else itertools.repeat(None)
+def _answers(model: Model, samples: Tensor, num_views: int) -> Iterator[tuple]:
+    spreads = model.uncertainty(samples, num_views).tolist() if num_views else itertools.repeat(None)
     for answer, spread in zip(answers(model.shares(samples), model.classes), spreads, strict=False):
         yield answer.prediction, answer.confidence, spread, answer.runner_up
 
@@ -85,7 +85,7 @@ def find_images(places: Sequence[Path]) -> list[str]:
     found: dict[str, None] = {}
     for place in places:
         if place.is_dir():
-            inside = [str(place / path) for path in images_under(place, ".")]
+            inside = images_under(place)
             if not inside:
                 raise UserError(f"{place}: there are no images in this folder")
         elif not place.exists():
@@ -96,14 +96,25 @@ def find_images(places: Sequence[Path]) -> list[str]:
     return list(found)
 
 
+def images_under(folder: Path) -> list[str]:
+    """All that look like images, sorted; whether they are any shows when they are read."""
+    return sorted(
+        str(path)
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and not path.is_dir() and not path.name.startswith(".")
+    )
+
+
 def paths_of_manifest(manifest: Path) -> list[str]:
     """What its column `path` names, from the manifest's folder; labels, where there are any, are not looked at."""
     with manifest.open(encoding="utf-8-sig", newline="") as file:
         try:
-            reader = csv.DictReader(file)
-            if "path" not in (reader.fieldnames or ()):
-                raise UserError(f"{manifest}: there is no column path (found: {','.join(reader.fieldnames or ())})")
-            paths = [str(manifest.parent / row["path"]) for row in reader if row["path"]]
+            lines = csv.reader(file)
+            header = [column.strip() for column in next(lines, [])]
+            if "path" not in header:
+                raise UserError(f"{manifest}: there is no column path (found: {','.join(header) or 'none'})")
+            column = header.index("path")
+            paths = [str(manifest.parent / line[column]) for line in lines if len(line) > column and line[column]]
         except (UnicodeDecodeError, csv.Error) as error:
             raise UserError(f"{manifest}: not readable as CSV in UTF-8 ({error})") from None
     if not paths:

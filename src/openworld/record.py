@@ -19,6 +19,7 @@ from torch import Tensor
 from openworld import __version__, checkpoint, compiling
 from openworld.checkpoint import Checkpoint, DamagedCheckpoint
 from openworld.config import Config, options, read_toml, replace, write_toml
+from openworld.data.split import Split
 from openworld.errors import UserError
 
 FEATURES_RUN = "simclr"
@@ -83,6 +84,13 @@ class RunFolder:
         if split is None and self.has_checkpoints:
             raise UserError(f"{self.path} is damaged: its split.json is gone, and with it which data is whose")
         return split
+
+    def split_and_facts(self) -> tuple[Split, dict[str, Any]]:
+        """The split of a run that has begun, and what else its split.json tells."""
+        split = self.split()
+        if split is None:
+            raise UserError(f"{self.path} has not begun to train: it has no split.json")
+        return Split.from_json(split, str(self.path / "split.json"))
 
     @contextmanager
     def at_work(self, config: Config, split: str, device: torch.device) -> Iterator[None]:

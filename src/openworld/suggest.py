@@ -6,7 +6,7 @@ Shapes: N unlabelled samples, L labelled ones, D features.
 import csv
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -26,6 +26,8 @@ from openworld.record import RunFolder
 from openworld.runtime import Runtime
 
 FILE = "to-label.csv"
+USUAL = 50
+"""Suggestions, if nobody says how many."""
 REACH = 0.2
 """Of a label: about a sample at this cosine distance it says 1/e of what it says about its own."""
 MOST = 4096
@@ -58,12 +60,13 @@ class Suggestions:
 
 
 def suggest(
-    run: RunFolder, dataset: Dataset, number: int, runtime: Runtime, warn: Callable[[str], None]
+    run: RunFolder, dataset: Dataset, number: int | None, runtime: Runtime, warn: Callable[[str], None]
 ) -> Suggestions:
     """By what a run's newest checkpoint makes of its data."""
     config, classes = run.config(), Classes.of(run)
     world = pose(config, runtime, run.split(), dataset)
     data, most = world.training, min(len(world.training.unlabelled), MOST)
+    number = min(USUAL, most) if number is None else number
     if not 1 <= number <= most:
         raise UserError(f"--count is {number}; it must be from 1 to {most:,}, of {len(data.unlabelled):,} unlabelled")
     network, _ = load_average(run, config, runtime.device, warn)
@@ -125,8 +128,8 @@ def place_for(run: RunFolder, dataset: Dataset, out: Path | None) -> Path:
         return first_free((dataset.train.content.root if is_manifest else run.path) / FILE)
     if out.suffix.lower() != ".csv":
         raise UserError(f"--out {out}: its name must end in .csv")
-    if first_free(out) != out:
-        raise UserError(f"--out {out}: it is there already, or its .png, and may have been filled in; choose another")
+    if out.exists():
+        raise UserError(f"--out {out}: it is there already, and may have been filled in; choose another")
     if not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}")
     if is_manifest and not dataset.train.content.root.resolve().is_relative_to(out.parent.resolve()):
@@ -136,11 +139,14 @@ def place_for(run: RunFolder, dataset: Dataset, out: Path | None) -> Path:
 
 
 def first_free(path: Path) -> Path:
-    """The path, with a number if it or its picture is there: what people have filled in is never overwritten."""
-    for number in count(1):
-        free = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
-        if not (free.exists() or free.with_suffix(".png").exists()):
-            return free
+    """The path, with a number if it is there: what people have filled in is never overwritten."""
+    numbered = (path.with_stem(f"{path.stem}-{number}") for number in count(2))
+    return next(free for free in chain([path], numbered) if not free.exists())
+
+
+def sheet_for(run: RunFolder, path: Path) -> Path:
+    """Of the picture that belongs to a file: not beside the images, or it would be taken for one of them."""
+    return run.path / f"{path.stem}-sheet.png"
 
 
 def write_manifest(path: Path, found: Suggestions, dataset: Dataset) -> None:

@@ -35,9 +35,9 @@ def run(parsed: argparse.Namespace) -> int:
     classes = changed(before, parsed.names, parsed.merge)
     outputs, temperature = read_outputs(folder), folder.config().trssl.temperature
     if classes != before:
-        folder.write_json(NAMES, classes.given)
-        if outputs:
+        if outputs:  # before the names: should it fail, the same command does it all again
             write_predictions(folder, outputs, classes, temperature)
+        folder.write_json(NAMES, classes.given)
     tell(classes, class_sizes(outputs["unlabelled"], classes, temperature) if outputs else {}, parsed.json)
     if classes != before and not parsed.json and (folder.path / "report.html").exists():
         print(f"the report still has the old names: openworld report {parsed.run} makes it anew")

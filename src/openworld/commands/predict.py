@@ -27,7 +27,10 @@ def add(commands) -> None:
         "images", type=Path, nargs="+", metavar="IMAGES", help="image files, folders, manifests (.csv), or one .npz"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="a .csv or .jsonl, replaced if it is there [CSV on standard output]"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="a .csv or .jsonl, new or of earlier predictions [CSV to standard output]",
     )
     parser.add_argument(
         "--views", type=whole_number, default=5, metavar="N", help="random views behind the uncertainty; 0: none [5]"
@@ -75,6 +78,17 @@ def refuse_bad_place(out: Path | None) -> None:
         raise UserError(f"--out {out}: its name must end in .csv or .jsonl")
     if out and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}")
+    if out and out.exists() and not is_ours(out):
+        raise UserError(f"--out {out}: it exists, and does not hold predictions; choose another name")
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file was written by this command before."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        first = file.readline(10_000).strip()
+    return first == ",".join(COLUMNS).encode() or (first.startswith(b'{"path": ') and b'"runner_up": ' in first)
 
 
 @contextmanager
@@ -85,7 +99,7 @@ def output(path: Path | None) -> Iterator[IO[str]]:
         return
     aside = path.with_name(f"{path.name}.tmp")
     try:
-        with aside.open("w", encoding="utf-8", newline="") as file:
+        with aside.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             yield file
         os.replace(aside, path)
     finally:

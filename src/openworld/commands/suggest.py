@@ -26,7 +26,7 @@ def add(commands) -> None:
     summary = "Which unlabelled images to label next: a manifest to fill in and to train on again."
     parser = add_command(commands, "suggest", run, summary)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
-    parser.add_argument("--count", type=int, default=50, metavar="N", help="images to suggest [50]")
+    parser.add_argument("--count", type=int, metavar="N", help="images to suggest [50, or all if there are fewer]")
     parser.add_argument(
         "--out",
         type=Path,
@@ -41,7 +41,7 @@ def add(commands) -> None:
 def run(parsed: argparse.Namespace) -> int:
     from openworld.data.opening import open_dataset
     from openworld.record import RunFolder
-    from openworld.suggest import draw_sheet, makes_manifest, place_for, suggest, write_list, write_manifest
+    from openworld.suggest import draw_sheet, makes_manifest, place_for, sheet_for, suggest, write_list, write_manifest
 
     folder, runtime = RunFolder.open(parsed.run), runtime_of(parsed)
     dataset = open_dataset(folder.config().data, runtime.data_dir)
@@ -52,7 +52,7 @@ def run(parsed: argparse.Namespace) -> int:
         write_manifest(path, found, dataset)
     else:
         write_list(path, found)
-    sheet = None if dataset.has_features else path.with_suffix(".png")
+    sheet = None if dataset.has_features else sheet_for(folder, path)
     if sheet:
         draw_sheet(sheet, found)
     # without it a class that gets its first label would make for a new one that is still to be found

@@ -74,6 +74,8 @@ def _decoded_or_reason(path: str, size: int, channels: int) -> np.ndarray | str:
         pixels = decode(Path(path).read_bytes(), size)
     except OSError as error:
         return f"cannot be read ({error.strerror})"
+    except ValueError:  # as a path with a zero byte
+        return "cannot be read (no such name is possible)"
     except BadImage as error:
         return str(error)
     return gray(pixels)[None] if channels == 1 else pixels.transpose(2, 0, 1)

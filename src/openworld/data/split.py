@@ -30,13 +30,13 @@ class Split:
         return json.dumps({**facts, **asdict(self)})
 
     @staticmethod
-    def from_json(text: str) -> tuple["Split", dict[str, Any]]:
-        """The split and the facts."""
+    def from_json(text: str, where: str = "split.json") -> tuple["Split", dict[str, Any]]:
+        """The split and the facts; `where` it comes from, to be told to people."""
         try:
             facts = json.loads(text)
             mine = {field.name: facts.pop(field.name) for field in fields(Split)}
         except (ValueError, KeyError, AttributeError) as error:
-            raise UserError(f"split.json is damaged: {error!r}") from None
+            raise UserError(f"{where} is damaged: {error!r}") from None
         return Split(
             **{name: tuple(value) if isinstance(value, list) else value for name, value in mine.items()}
         ), facts

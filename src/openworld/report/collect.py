@@ -11,7 +11,6 @@ from openworld.classes import Classes
 from openworld.config import Config
 from openworld.data.opening import open_dataset
 from openworld.data.problem import OpenWorld, pose
-from openworld.data.split import Split
 from openworld.errors import UserError
 from openworld.evaluate import scores_of_counts
 from openworld.metrics import confusion_matrix
@@ -108,12 +107,10 @@ def collect(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> Fa
             notes.append(message)
             warn(message)
 
-    config, split = run.config(), run.split()
-    if split is None:
-        raise UserError(f"{run.path} has not begun to train: it has no split.json")
-    classes, (settled, facts) = Classes.of(run), Split.from_json(split)
+    config, (settled, facts) = run.config(), run.split_and_facts()
+    classes = Classes.of(run)
     summary = run.summary() or {}
-    world, true_names = _data_of(config, split, runtime, note)
+    world, true_names = _data_of(config, run.split(), runtime, note)
     outputs = _outputs_of(run, runtime, note, world is not None)
     model = _model_of(run, runtime, note) if world or not summary else None
     if model and not summary and model.step == config.training.steps:

@@ -92,7 +92,7 @@ def _results(runs: Sequence[RunFolder], names: list[str], results: list[dict[str
                 tag("a", "open", href=quote(link)) if there.is_file() else "-",
             )
         )
-    told = "Per cent right, by the protocol trssl: an image of a new class that is taken for a known class is wrong."
+    told = "Per cent right, by the protocol trssl: for Novel, an image taken for a known class is wrong."
     return join(tag("p", told, class_="lead"), table(header, rows, "numbers"))
 
 

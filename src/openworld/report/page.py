@@ -32,7 +32,7 @@ GENERATOR = '<meta name="generator" content="openworld'
 
 def shell(title: str, about: str, sections: dict[str, Html | None], data: dict[str, Any]) -> str:
     """The whole page, from sections by their headings; those that are None are left out."""
-    style, script = (files("openworld.report").joinpath(name).read_text() for name in ("style.css", "script.js"))
+    style, script = (files("openworld.report").joinpath(name).read_text("utf-8") for name in ("style.css", "script.js"))
     # only this very script may run, whatever else should get into the page, and nothing may be loaded
     fingerprint = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{fingerprint}'"
@@ -82,4 +82,4 @@ def report_page(facts: Facts) -> str:
     sections["Class shares"] = shares_section(facts) if facts.parts else None
     sections["Class count"] = estimate_section(facts.estimate) if facts.estimate else None
     sections["How it was made"] = settings_section(facts)
-    return shell(f"{facts.run.path.absolute().name}", f"What openworld found in {facts.config.data}", sections, data)
+    return shell(facts.run.path.absolute().name, f"What openworld found in {facts.config.data}", sections, data)

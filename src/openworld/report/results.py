@@ -14,7 +14,7 @@ from openworld.report.markup import Html, join, table, tag
 
 MEANINGS = {
     "trssl": "An image of a new class is right only in the output that was matched to its class; one that is taken for "
-    "a known class is wrong. The strictest, and the paper's own.",
+    "a known class is wrong; All is one matching of all classes. The paper's own.",
     "orca": "As trssl, but the output of a known class may also be matched to a new class.",
     "gcd": "One matching of all classes and all outputs: known classes get no output of their own beforehand.",
 }
