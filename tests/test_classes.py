@@ -55,6 +55,7 @@ def test_the_same_name_merges_and_a_known_name_joins_the_known_class():
         (lambda: CLASSES.renamed("novel-9", "van"), "novel-9: no such class was found; did you mean novel-"),
         (lambda: CLASSES.renamed("cat", "tiger"), "cat is a class of your labels"),
         (lambda: CLASSES.renamed("novel-1", " "), "its new name is empty"),
+        (lambda: CLASSES.renamed("novel-1", "Dog"), "Dog: there is dog already"),
         (lambda: CLASSES.renamed("novel-1", "novel-2"), "--merge novel-1 novel-2"),
         (lambda: CLASSES.merged(["novel-1"]), "two classes or more"),
         (lambda: CLASSES.merged(["novel-1", "novel-1"]), "two classes or more"),

@@ -4,6 +4,8 @@ import csv
 import dataclasses
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +136,9 @@ def test_links_and_odd_names_in_a_folder_are_no_reason_to_stop(capsys, digits_ru
 
 def test_what_is_not_ours_is_not_replaced(refused, capsys, digits_run, pictures):
     Path("mine.csv").write_text("path,label\npictures/0.png,zero\n")
-    assert "does not hold predictions" in refused("predict", digits_run, "mine.csv", "--out", "mine.csv")
+    assert "is not what openworld predict wrote before" in refused(
+        "predict", digits_run, "mine.csv", "--out", "mine.csv"
+    )
     for name in ("a.csv", "a.jsonl"):
         for _ in range(2):
             assert run("predict", digits_run, pictures, "--out", name, "--views", 0, "--device", "cpu") == 0
@@ -272,6 +276,29 @@ def test_a_run_that_has_not_begun(refused, digits_copy, pictures):
     (digits_copy.path / "split.json").unlink()
     for command in (("predict", "copy", pictures), ("name", "copy"), ("report", "copy"), ("export", "copy", "m.md")):
         assert "copy has not begun to train" in refused(*command)
+
+
+@pytest.mark.parametrize("name", ["split.json", "names.json", "summary.json", "environment.json", "metrics.jsonl"])
+def test_files_that_are_no_text_are_damaged_files(digits_copy, name, capsys):
+    digits_copy.write(name, bytes(range(128, 256)))
+    codes = {run(*command) for command in (("name", "copy"), ("export", "copy", "m.md"), ("report", "copy"))}
+    assert codes == ({2} if name in ("split.json", "names.json") else {0})
+
+
+def test_advice_for_a_run_without_checkpoints_leads_somewhere(digits_copy, refused, pictures):
+    shutil.rmtree(digits_copy.checkpoints)
+    assert refused("predict", "copy", pictures).endswith("copy has no sound checkpoint: train it again")
+    (digits_copy.path / "summary.json").unlink()
+    assert "openworld train --resume --out copy goes on with it" in refused("predict", "copy", pictures)
+
+
+def test_a_reader_that_has_seen_enough_ends_it_in_silence(digits_run, pictures):
+    for number in range(3000):
+        Path(f"pictures/more/x{number}.png").hardlink_to("pictures/0.png")
+    command = f"'{sys.executable}' -m openworld predict {digits_run} pictures --views 0 --device cpu --quiet | head -1"
+    ended = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert ended.stderr == ""
+    assert ended.stdout.startswith("path,")
 
 
 def test_outputs_that_are_damaged_are_as_good_as_none(digits_copy):

@@ -64,6 +64,9 @@ class Classes:
         if not name:
             raise UserError(f"{found}: its new name is empty")
         outputs = self._outputs_called(found)
+        other = next((other for other in self.names if other.casefold() == name.casefold() and other != name), None)
+        if other and other not in (found, *outputs):
+            raise UserError(f"{name}: there is {other} already, which differs only in spelling; choose one")
         if name in self.outputs[self.num_seen :] and name not in outputs:
             raise UserError(f"{name} is another class that was found; to put the two together: --merge {found} {name}")
         given = {**self.given, **dict.fromkeys(outputs, name)}

@@ -22,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(parsed.command(parsed))
     except UserError as error:
         fail(str(error), 2)
+    except BrokenPipeError:  # whoever reads has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + 13)
     except OSError as error:
         fail(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
     except KeyboardInterrupt:

@@ -114,9 +114,11 @@ def load_average(
     """The averaged model of a run's newest checkpoint, as it answers; and the step. The data is not needed."""
     saved = run.newest_checkpoint(warn)
     if saved is None:
-        raise UserError(f"{run.path} has no sound checkpoint: continue it with openworld train --resume")
+        way_on = "train it again" if run.summary() else f"openworld train --resume --out {run.path} goes on with it"
+        raise UserError(f"{run.path} has no sound checkpoint: {way_on}")
     if saved.step < config.training.steps:
-        warn(f"{run.path} is not finished: this is step {saved.step} of {config.training.steps}")
+        state = "has lost its last checkpoint" if run.summary() else "is not finished"
+        warn(f"{run.path} {state}: this is step {saved.step} of {config.training.steps}")
     network = network_like(config.training.network, saved.tensors("average"))
     saved.load_into(network, "average")
     return frozen(network.to(device)), saved.step

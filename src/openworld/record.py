@@ -73,8 +73,9 @@ class RunFolder:
         return replace(Config(), values)
 
     def read(self, name: str) -> str | None:
+        """The text of a file; what is no text at all is seen to be damaged by whoever wants to understand it."""
         try:
-            return (self.path / name).read_text(encoding="utf-8")
+            return (self.path / name).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return None
 

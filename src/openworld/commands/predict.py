@@ -79,7 +79,7 @@ def refuse_bad_place(out: Path | None) -> None:
     if out and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}")
     if out and out.exists() and not is_ours(out):
-        raise UserError(f"--out {out}: it exists, and does not hold predictions; choose another name")
+        raise UserError(f"--out {out}: it exists, and is not what openworld predict wrote before; choose another name")
 
 
 def is_ours(path: Path) -> bool:

@@ -39,12 +39,12 @@ def add(commands) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from openworld.data.opening import open_dataset
+    from openworld.data.opening import open_again
     from openworld.record import RunFolder
     from openworld.suggest import draw_sheet, makes_manifest, place_for, sheet_for, suggest, write_list, write_manifest
 
     folder, runtime = RunFolder.open(parsed.run), runtime_of(parsed)
-    dataset = open_dataset(folder.config().data, runtime.data_dir)
+    dataset = open_again(folder.config().data, runtime.data_dir)
     path = place_for(folder, dataset, parsed.out)
     found = suggest(folder, dataset, parsed.count, runtime, print_warning)
     is_manifest = makes_manifest(folder, dataset)

@@ -17,6 +17,16 @@ def found_again(data: str) -> str:
     return data if data in BENCHMARKS or not Path(data).exists() else str(Path(data).absolute())
 
 
+def open_again(data: str, data_dir: Path) -> Dataset:
+    """The data of a run, which may have moved since."""
+    try:
+        return open_dataset(data, data_dir)
+    except UserError as error:
+        if data in BENCHMARKS or data.startswith(IN_MEMORY) or Path(data).exists():
+            raise
+        raise UserError(f"{error}; if the data of the run has moved, say where in its config.toml") from None
+
+
 def open_dataset(data: str, data_dir: Path) -> Dataset:
     if data.startswith(IN_MEMORY):
         raise UserError(f"{data}: the run was made from data in memory, which cannot be found again")

@@ -13,7 +13,7 @@ from openworld.config import Config, Problem
 from openworld.data.augment import Family, family
 from openworld.data.dataset import Dataset
 from openworld.data.loading import Loader
-from openworld.data.opening import open_dataset
+from openworld.data.opening import open_again, open_dataset
 from openworld.data.samples import Samples, chunk_size
 from openworld.data.split import Split, make_split, own_split
 from openworld.errors import UserError
@@ -98,7 +98,8 @@ class OpenWorld:
 
 def pose(config: Config, runtime: Runtime, saved_split: str | None = None, dataset: Dataset | None = None) -> OpenWorld:
     """Load the data and separate what training sees from the truth; a saved split is held to its data."""
-    dataset = dataset or open_dataset(config.data, runtime.data_dir)
+    open_it = open_dataset if saved_split is None else open_again
+    dataset = dataset or open_it(config.data, runtime.data_dir)
     refuse_misfit(config, dataset)
     loader = Loader(dataset, config.training.image_size, config.on_bad_image, runtime)
     dataset = loader.dataset

@@ -36,7 +36,7 @@ class Split:
             facts = json.loads(text)
             mine = {field.name: facts.pop(field.name) for field in fields(Split)}
         except (ValueError, KeyError, AttributeError) as error:
-            raise UserError(f"{where} is damaged: {error!r}") from None
+            raise UserError(f"{where} is damaged ({error}): without it a run is lost, train again") from None
         return Split(
             **{name: tuple(value) if isinstance(value, list) else value for name, value in mine.items()}
         ), facts

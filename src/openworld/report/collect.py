@@ -9,7 +9,7 @@ import torch
 
 from openworld.classes import Classes
 from openworld.config import Config
-from openworld.data.opening import open_dataset
+from openworld.data.opening import open_again
 from openworld.data.problem import OpenWorld, pose
 from openworld.errors import UserError
 from openworld.evaluate import scores_of_counts
@@ -143,7 +143,7 @@ def _data_of(
 ) -> tuple[OpenWorld | None, tuple[str, ...]]:
     """The data of a run and the names of its true classes; none of both where it is gone."""
     try:
-        dataset = open_dataset(config.data, runtime.data_dir)
+        dataset = open_again(config.data, runtime.data_dir)
         return pose(config, runtime, split, dataset), dataset.class_names
     except (UserError, OSError) as error:
         note(f"there are no images and no map, since the data is not at hand: {error}")
