@@ -343,6 +343,11 @@ def test_names_flow_into_predictions(capsys, digits_copy, pictures):
     assert table(digits_copy.path / "predictions.csv") == before
 
 
+def test_names_may_come_after_a_flag(capsys, digits_copy):
+    assert run("name", "copy", "novel-2=two", "--json", "novel-1=one") == 0
+    assert list(json.loads(capsys.readouterr().out))[5:7] == ["one", "two"]
+
+
 def test_names_can_be_taken_back(capsys, digits_copy):
     before = (digits_copy.path / "predictions.csv").read_bytes()
     run("name", "copy", "novel-1=six")
@@ -363,6 +368,7 @@ def test_without_a_change_classes_are_listed_and_nothing_is_written(capsys, digi
 
 def test_bad_names(refused, digits_copy):
     assert "novel-33: no such class was found; did you mean novel-3?" in refused("name", "copy", "novel-33=x")
+    assert "unknown argument --jsn" in refused("name", "copy", "--jsn", "novel-1=x")
     assert "give it as CLASS=NAME" in refused("name", "copy", "novel-3")
     assert "nowhere is not a run" in refused("name", "nowhere", "novel-1=x")
     assert digits_copy.read(NAMES) is None

@@ -75,13 +75,18 @@ def read_outputs(run: RunFolder) -> dict[str, Outputs] | None:
         return None
 
 
-def outputs_of(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> dict[str, Outputs]:
-    """What is kept of a finished run; else what its newest checkpoint says now, for which the data is needed."""
+def outputs_of(
+    run: RunFolder, runtime: Runtime, warn: Callable[[str], None], world: OpenWorld | None = None
+) -> dict[str, Outputs]:
+    """What is kept of a finished run; else what its newest checkpoint says now, for which the data is needed.
+
+    `world` is the problem of the run, where it is at hand already.
+    """
     kept = read_outputs(run) if run.summary() else None
     if kept is not None:
         return kept
     config = run.config()
-    world = pose(config, runtime, run.split())
+    world = world or pose(config, runtime, run.split())
     network, _ = load_average(run, config, runtime.device, warn)
     batches = Batches(world.training, config.training, config.seed, num_views=2)
     return compute_outputs(network, world, batches, config)

@@ -31,6 +31,12 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args=None, namespace=None):
         parsed, unknown = self.parse_known_args(args, namespace)
+        # argparse takes "as many words as there are" only from before the first flag: those after it belong there, too
+        for action in parsed.parser._positionals._group_actions if unknown else ():
+            if action.nargs == "*":
+                words = [word for word in unknown if not word.startswith("-")]
+                setattr(parsed, action.dest, [*getattr(parsed, action.dest), *words])
+                unknown = [word for word in unknown if word.startswith("-")]
         if unknown:
             flags = [flag for flag in parsed.parser._option_string_actions if flag.startswith("--")]
             parsed.parser.error(f"unknown argument {unknown[0]}{did_you_mean(unknown[0], flags)}")

@@ -111,7 +111,7 @@ def collect(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> Fa
     classes = Classes.of(run)
     summary = run.summary() or {}
     world, true_names = _data_of(config, run.split(), runtime, note)
-    outputs = _outputs_of(run, runtime, note, world is not None)
+    outputs = _outputs_of(run, runtime, note, world)
     model = _model_of(run, runtime, note) if world or not summary else None
     if model and not summary and model.step == config.training.steps:
         note(f"{run.path} has no sound summary.json: the numbers were computed anew from its last checkpoint")
@@ -150,11 +150,13 @@ def _data_of(
         return None, ()
 
 
-def _outputs_of(run: RunFolder, runtime: Runtime, note: Callable[[str], None], has_data: bool) -> dict[str, Outputs]:
+def _outputs_of(
+    run: RunFolder, runtime: Runtime, note: Callable[[str], None], world: OpenWorld | None
+) -> dict[str, Outputs]:
     try:
-        return outputs_of(run, runtime, note)
+        return outputs_of(run, runtime, note, world)
     except UserError as error:
-        if has_data:  # then it is the run that is damaged
+        if world:  # then it is the run that is damaged
             raise
         note(f"there are no predictions either: {error}")
         return {}
