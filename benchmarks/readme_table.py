@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from openworld.paper import estimation
+from openworld.paper.accuracy import HEADER, TABLES, our_rows, printed_rows
 
 ROOT = Path(__file__).parent.parent
-BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
 
 
 def accuracy_table() -> str:
@@ -65,7 +65,6 @@ def speed_table() -> str:
 
 def estimation_table() -> str:
     table = estimation()
-    rows = [table.header, ("---",) * len(table.header), *table.rows]
     spread = [
         f"| {name} | {result['features']['probes']['neighbours']:.1f} | {splits['mean']:.1f} ± {splits['std']:.1f} | "
         f"{splits['mean_absolute_error_percent']:.1f} | {100 * splits['intervals_that_hold_the_truth']:.0f} |"
@@ -74,19 +73,43 @@ def estimation_table() -> str:
         for splits in [result["other_splits"]]
     ]
     head = "| 40 other splits | neighbours' accuracy | estimate | mean error, % | intervals that hold the truth, % |"
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([*lines, "", head, "|---|---|---|---|---|", *spread]) + "\n"
+    return markdown(table.header, table.rows) + "\n".join(["", head, "|---|---|---|---|---|", *spread]) + "\n"
 
 
-TABLES = {"README.md": accuracy_table, "docs/performance.md": speed_table, "docs/estimate.md": estimation_table}
+def paper_table() -> str:
+    """Of every data set the paper's own row, and ours as far as they are recorded."""
+    rows = []
+    for item, table in TABLES.items():
+        for data in table.rows:
+            rows += [
+                (row[0], f"{table.labelled:g}%", *row[1:])
+                for row in (printed_rows(item, data)[-1], *our_rows(item, data))
+            ]
+    return markdown((HEADER[0], "labels", *HEADER[1:]), rows)
 
 
-def with_table(name: str) -> str:
+def markdown(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    return "".join("| " + " | ".join(row) + " |\n" for row in (header, ("---",) * len(header), *rows))
+
+
+MEASURED = {
+    "README.md": {"measured": accuracy_table, "paper": paper_table},
+    "docs/performance.md": {"measured": speed_table},
+    "docs/estimate.md": {"measured": estimation_table},
+}
+"""Of every file, its tables by the names that its markers bear."""
+
+
+def with_tables(name: str) -> str:
     """A file as it should be."""
-    before, rest = (ROOT / name).read_text().split(BEGIN)
-    return before + BEGIN + TABLES[name]() + END + rest.split(END)[1]
+    text = (ROOT / name).read_text()
+    for table, make in MEASURED[name].items():
+        begin, end = f"<!-- {table}: begin -->\n", f"<!-- {table}: end -->\n"
+        before, rest = text.split(begin)
+        text = before + begin + make() + end + rest.split(end)[1]
+    return text
 
 
 if __name__ == "__main__":
-    for name in TABLES:
-        (ROOT / name).write_text(with_table(name))
+    for name in MEASURED:
+        (ROOT / name).write_text(with_tables(name))

@@ -2,30 +2,45 @@
 
 import argparse
 import json
+import shlex
+import sys
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 
-from openworld.commands.common import add_command, print_table
+from openworld.commands import train
+from openworld.commands.common import Parser, add_command, print_table, print_warning
+from openworld.errors import UserError
 from openworld.paper import ITEMS, table_of
+from openworld.paper.accuracy import table_with, training_of
+from openworld.paper.recorded import Table
+from openworld.recipes import RECIPES
 
 
 def add(commands) -> None:
-    summary = "A table or figure of the paper beside our recorded numbers."
+    summary = "A table or figure of the paper beside our recorded numbers; with --run, a row of it trained again."
     parser = add_command(commands, "paper", run, summary)
     parser.add_argument("item", nargs="?", metavar="ITEM", help=f"one of {', '.join(ITEMS)} (default: list them)")
     parser.add_argument(
-        "--out", type=Path, default=Path("runs/paper"), metavar="DIR", help="where figures go [runs/paper]"
+        "--out", type=Path, default=Path("runs/paper"), metavar="DIR", help="where figures and runs go [runs/paper]"
     )
+    parser.add_argument(
+        "--run", dest="row", metavar="ROW", help="train the row of this data set, or go on with it where it was stopped"
+    )
+    parser.add_argument("--recipe", metavar="NAME", help="with --run: as in openworld train [auto]")
+    parser.add_argument("--seed", type=int, metavar="N", help="with --run: as in openworld train [0]")
+    parser.add_argument("--steps", type=int, metavar="N", help="with --run: train for so long [the recipe's length]")
 
 
 def run(parsed: argparse.Namespace) -> int:
+    refuse_idle_flags(parsed)
     if parsed.item is None and parsed.json:
         print(json.dumps(list(ITEMS)))
         return 0
     if parsed.item is None:
         print("\n".join(f"{name:15}{make.__doc__}" for name, make in ITEMS.items()))
         return 0
-    table = table_of(parsed.item)
+    table = train_row(parsed) if parsed.row else table_of(parsed.item)
     if parsed.json:
         print(json.dumps(asdict(table)))
         return 0
@@ -39,3 +54,43 @@ def run(parsed: argparse.Namespace) -> int:
         draw_lines({name: points for name, points in table.lines.items() if points}, (table.title, *table.axes), path)
         print(f"drawn: {path}")
     return 0
+
+
+def refuse_idle_flags(parsed: argparse.Namespace) -> None:
+    idle = [f"--{name}" for name in ("recipe", "seed", "steps") if getattr(parsed, name) is not None]
+    if idle and parsed.row is None:
+        raise UserError(f"{idle[0]} says how a row is trained: add --run ROW, the data set of a table's row")
+    if parsed.row is not None and parsed.item is None:
+        raise UserError("--run: of which table? for example, openworld paper table1 --run cifar10")
+
+
+def train_row(parsed: argparse.Namespace) -> Table:
+    """By the train command itself, which also goes on with what was begun and leaves alone what is finished."""
+    name, arguments = training_of(parsed.item, parsed.row, parsed.recipe or "auto", parsed.seed or 0, parsed.steps)
+    command = ["train", *arguments, "--out", str(parsed.out / name), "--resume"]
+    training = train_parser().parse_args(command)
+
+    from openworld.paper.recording import result_of
+    from openworld.record import RunFolder
+
+    folder = RunFolder(training.out)
+    if folder.summary() is None:
+        warn_without_gpu(training)
+    print(f"openworld {shlex.join(command)}", file=sys.stderr, flush=True)
+    with redirect_stdout(sys.stderr) if parsed.json else nullcontext():
+        training.command(training)
+    return table_with(parsed.item, result_of(folder))
+
+
+def warn_without_gpu(training: argparse.Namespace) -> None:
+    from openworld.runtime import pick_device
+
+    network = RECIPES[training.recipe](training.data).training.network
+    if pick_device(training.device).type == "cpu" and network.startswith("resnet"):
+        print_warning(f"there is no GPU, and on a CPU a row's {network} takes days: --steps shortens the run")
+
+
+def train_parser() -> Parser:
+    parser = Parser(prog="openworld", allow_abbrev=False)
+    train.add(parser.add_subparsers(parser_class=Parser))
+    return parser

@@ -1,36 +1,9 @@
-"""The paper's tables and figures, beside what was recorded with this package. Reads recorded results only."""
+"""The paper's items about the number of classes: how well it is estimated, and what a wrong one costs."""
 
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from openworld.errors import UserError
-
-
-@dataclass(frozen=True)
-class Table:
-    """For people: the first column is text, the others are numbers."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    notes: tuple[str, ...]
-    lines: dict[str, list[tuple[float, float]]] | None = None
-    """Of a figure: the points of each line by its name."""
-    axes: tuple[str, str] = ("", "")
-
-
-def results_dir() -> Path:
-    """Of an installed package they lie in it, of a checkout beside it."""
-    here = Path(__file__).parent
-    return here / "results" if (here / "results").is_dir() else here.parent.parent / "benchmarks" / "results"
-
-
-def recorded(name: str) -> dict[str, Any] | None:
-    path = results_dir() / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+from openworld.paper.recorded import PARTS, Table, recorded
 
 
 def told(estimate: dict[str, Any] | None) -> str:
@@ -94,17 +67,5 @@ def sensitivity() -> Table:
     return Table("Accuracy with a wrong number of classes, CIFAR-100", header, rows, notes, lines, axes)
 
 
-PARTS = ("seen", "novel", "all")
-
-
 def finished(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
     return (trial["summary"] for trial in result["trials"] if trial["summary"])
-
-
-ITEMS: dict[str, Callable[[], Table]] = {"estimation": estimation, "sensitivity": sensitivity}
-
-
-def table_of(item: str) -> Table:
-    if item not in ITEMS:
-        raise UserError(f"{item}: no such item of the paper (there are {', '.join(ITEMS)})")
-    return ITEMS[item]()

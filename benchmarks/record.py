@@ -1,0 +1,64 @@
+"""Record finished runs for the paper's tables: record.py RUN [RUN ...].
+
+    openworld paper table1 --run cifar100 --seed 1
+    python benchmarks/record.py runs/paper/table1-cifar100-paper-seed1
+    python benchmarks/readme_table.py
+
+Writes benchmarks/results/tables/DATA-LABELLED-RECIPE-STEPS-seedN.json for each run: its summary, commands, commit,
+hardware, configuration and the metrics of every epoch. The commit is the one that is checked out now ($COMMIT without
+git), so record a run before anything else is changed. Nothing is replaced.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from measure import RESULTS, commit
+
+from openworld.commands.common import fail
+from openworld.data.benchmarks import BENCHMARKS
+from openworld.errors import UserError
+from openworld.paper.accuracy import item_of, objections
+from openworld.paper.recorded import RUNS, name_of
+from openworld.paper.recording import result_of
+from openworld.record import RunFolder, write_whole
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    parser.add_argument("--results", type=Path, default=RESULTS / RUNS, metavar="DIR", help="where the files go")
+    options = parser.parse_args()
+    try:
+        record(options.runs, options.results)
+    except UserError as error:
+        fail(str(error), 2)
+
+
+def record(runs: list[Path], folder: Path) -> None:
+    """All of the runs, or none where one of them cannot be recorded."""
+    results: dict[Path, dict] = {}
+    for run in runs:
+        result = {**result_of(RunFolder.open(run)), "commit": commit()}
+        if result["dataset"] not in BENCHMARKS:
+            raise UserError(f"{run}: {result['dataset']} is not a benchmark, and in no table of the paper")
+        path = folder / f"{name_of(result)}.json"
+        if path.exists() or path in results:
+            raise UserError(f"{run}: {path} is recorded already: delete that one if this run is to take its place")
+        results[path] = result
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, result in results.items():
+        write_whole(path, json.dumps(result, indent=1) + "\n")
+        print(f"{path}: {place_of(result)}")
+
+
+def place_of(result: dict) -> str:
+    item = item_of(result)
+    if item is None:
+        return f"recorded, but no table has {result['dataset']} with {result['labelled']:g}% labels"
+    against = objections(result, item)
+    return f"recorded, but not in {item}: {'; '.join(against)}" if against else f"recorded, in {item}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""What was recorded, read; and the form in which people are shown it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PARTS = ("seen", "novel", "all")
+RUNS = "tables"
+"""Within the results: the folder of those that fill the paper's tables, a file for each run."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """For people: the first column is text, the others are numbers."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    notes: tuple[str, ...]
+    lines: dict[str, list[tuple[float, float]]] | None = None
+    """Of a figure: the points of each line by its name."""
+    axes: tuple[str, str] = ("", "")
+
+
+def results_dir() -> Path:
+    """Of an installed package they lie in it, of a checkout beside it."""
+    package = Path(__file__).parent.parent
+    return package / "results" if (package / "results").is_dir() else package.parent.parent / "benchmarks" / "results"
+
+
+def recorded(name: str) -> dict[str, Any] | None:
+    path = results_dir() / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def name_of(result: dict[str, Any]) -> str:
+    """What the file of a recorded run is called: there is one for each seed."""
+    return "{dataset}-{labelled:g}-{recipe}-{steps}-seed{seed}".format(**result)
+
+
+def recorded_runs() -> Iterator[dict[str, Any]]:
+    """Those for the tables; a file that is called otherwise than it should is a copy, and would count twice."""
+    for path in sorted((results_dir() / RUNS).glob("*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        if path.stem == name_of(result):
+            yield result

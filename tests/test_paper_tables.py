@@ -1,0 +1,444 @@
+"""The paper's tables of accuracies: which recorded runs get in, how a run is recorded, a row trained again."""
+
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from test_benchmarks import write, write_cifar
+from worlds import run
+
+from openworld.config import Config, Problem, Training, TrsslOptions, write_toml
+from openworld.config import replace as with_settings
+from openworld.paper import accuracy, recorded, table_of
+from openworld.paper.accuracy import TABLES, training_of
+from openworld.paper.recording import result_of
+from openworld.recipes import RECIPES
+from openworld.record import RunFolder
+
+ROOT = Path(__file__).parent.parent
+SCORES = {0: (60.0, 40.0, 50.0), 1: (62.0, 44.0, 53.0), 2: (64.0, 48.0, 56.5)}
+
+
+def a_result(seed: int = 0, settings: dict | None = None, **fields) -> dict:
+    """What would be recorded of a run of CIFAR-100 with 10% of the labels; other settings, other fields."""
+    settings = {"seed": seed, "steps": 40_000, **(settings or {})}
+    config = with_settings(RECIPES[fields.get("recipe", "paper")]("cifar100"), settings)
+    return {
+        **dict(zip(recorded.PARTS, SCORES[seed], strict=True)),
+        **{"part": "test", "protocol": "trssl", "num_classes": 100, "num_classes_estimated": False, "num_seen": 50},
+        **{"steps": config.training.steps, "seconds": 600.0, "total_seconds": 600.0, "seed": seed},
+        **{"dataset": "cifar100", "labelled": 10.0, "novel_share": 50.0, "imbalance": 1.0, "prior": "known"},
+        **{"method": "trssl", "start": None, "recipe": "paper", "switches": [], "device": "NVIDIA H200"},
+        **{"dropped_images": 0, "config": write_toml(config), **fields},
+    }
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """Records some results in a folder of the test's own."""
+    monkeypatch.setattr(recorded, "results_dir", lambda: tmp_path)
+    folder = tmp_path / "tables"
+    folder.mkdir()
+
+    def put(*contents: dict) -> Path:
+        for content in contents:
+            (folder / f"{recorded.name_of(content)}.json").write_text(json.dumps(content))
+        return folder
+
+    return put
+
+
+def ours(item: str = "table1", data: str = "cifar100") -> list[tuple[str, ...]]:
+    """The rows of a data set that are not printed in the paper."""
+    rows = [row for row in table_of(item).rows if row[0].startswith(f"{data}, ")]
+    return [row for row in rows if not row[0].endswith(": printed in the paper")]
+
+
+# Rows -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("item", "own", "rivals"),
+    [
+        (
+            "table1",
+            {
+                "cifar10": ("94.9", "89.6", "92.2"),
+                "cifar100": ("68.5", "52.1", "60.3"),
+                "imagenet100": ("82.6", "67.8", "75.4"),
+            },
+            {"cifar100, ORCA": ("52.5", "31.8", "38.6"), "imagenet100, UNO": ("66.0", "42.2", "53.3")},
+        ),
+        (
+            "labels50",
+            {
+                "cifar10": ("96.8", "92.8", "94.8"),
+                "cifar100": ("80.2", "49.3", "64.7"),
+                "tiny-imagenet": ("59.1", "24.2", "41.7"),
+            },
+            {"cifar100, ORCA": ("66.9", "43.0", "48.1"), "tiny-imagenet, UNO": ("46.5", "15.7", "30.3")},
+        ),
+    ],
+)
+def test_what_the_paper_prints(item, own, rivals):
+    printed = {row[0].removesuffix(": printed in the paper"): row[1:4] for row in table_of(item).rows}
+    for method, scores in {**{f"{data}, TRSSL": scores for data, scores in own.items()}, **rivals}.items():
+        assert printed[method] == scores
+    assert list(TABLES[item].rows) == list(own)
+
+
+def test_what_is_not_recorded_is_said(results):
+    for item, table in TABLES.items():
+        for data in table.rows:
+            assert ours(item, data) == [(f"{data}, ours: not recorded", *"-------")]
+
+
+def test_a_row_is_the_mean_and_spread_over_its_seeds(results):
+    results(a_result(1, total_seconds=720.0), a_result(0), a_result(2))
+    row = ("cifar100, paper, 40,000 steps", "62.0 ± 2.0", "44.0 ± 4.0", "53.2 ± 3.3", "-7.1")
+    assert ours() == [(*row, "0, 1, 2", "10.7", "NVIDIA H200")]
+    assert ours("labels50")[0][0] == "cifar100, ours: not recorded"
+    assert ours(data="cifar10")[0][0] == "cifar10, ours: not recorded"
+
+
+def test_a_single_seed_has_no_spread(results):
+    results(a_result(2, all=61.44))
+    assert ours()[0][1:] == ("64.0", "48.0", "61.4", "+1.1", "2", "10.0", "NVIDIA H200")
+
+
+def test_another_length_recipe_or_setting_is_another_row(results):
+    results(a_result(0), a_result(1, {"steps": 8_000}), a_result(2, {"lr": 0.3, "uncertainty": False}))
+    results(a_result(0, recipe="simclr"))
+    assert [row[0].removeprefix("cifar100, ") for row in ours()] == [
+        "paper, 8,000 steps",
+        "paper, 40,000 steps",
+        "paper --lr 0.3 --no-uncertainty, 40,000 steps",
+        "simclr, 40,000 steps",
+    ]
+
+
+def test_what_the_split_and_the_row_settle_is_no_other_setting(results):
+    results(a_result(0, {"num_classes": 100}), a_result(1, {"start": "r/simclr"}, start="r/simclr", start_run={}))
+    assert [row[0] for row in ours()] == [
+        "cifar100, paper, 40,000 steps",
+        "cifar100, paper from SimCLR, 40,000 steps",
+    ]
+
+
+def test_a_recipe_that_changed_since_is_not_what_was_recorded(results, monkeypatch):
+    results(a_result(0))
+    monkeypatch.setitem(RECIPES, "paper", lambda data: Config(data=data, trssl=TrsslOptions(iterations=10)))
+    results(a_result(1))
+    assert [(row[0], row[5]) for row in ours()] == [
+        ("cifar100, paper, 40,000 steps", "1"),
+        ("cifar100, paper --iterations 3, 40,000 steps", "0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"novel_share": 30.0},
+        {"imbalance": 10.0},
+        {"prior": "uniform"},
+        {"num_classes": 117},
+        {"num_classes_estimated": True},
+        {"part": "unlabelled"},
+        {"protocol": "orca"},
+        {"labelled": 5.0},
+        {"dropped_images": 3},
+        {"start": "/tmp/features"},
+        {"recipe": "gone"},
+    ],
+)
+def test_a_run_of_another_problem_does_not_slip_in(results, fields, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(RECIPES, "gone", RECIPES["paper"])
+        results(a_result(0, **fields))
+    assert [row[0] for row in ours()] == ["cifar100, ours: not recorded"]
+    assert accuracy.objections(a_result(0), "table1") == []
+
+
+def test_a_copy_under_the_name_of_another_seed_does_not_count(results):
+    folder = results(a_result(0))
+    shutil.copy(folder / "cifar100-10-paper-40000-seed0.json", folder / "cifar100-10-paper-40000-seed1.json")
+    assert ours()[0][5] == "0"
+
+
+def test_json_and_paper_say_the_same(results, capsys):
+    results(a_result(0))
+    assert run("paper", "table1", "--json") == 0
+    assert [tuple(row) for row in json.loads(capsys.readouterr().out)["rows"]] == table_of("table1").rows
+
+
+# The README's -----------------------------------------------------------------------------------------------
+
+
+def script(name: str, monkeypatch):
+    """One of benchmarks/, which import one another as scripts do."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "benchmarks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readme_has_the_papers_own_rows_and_the_recorded_ones(results, monkeypatch):
+    results(a_result(0), a_result(1))
+    lines = script("readme_table", monkeypatch).paper_table().splitlines()
+    assert sum("TRSSL: printed in the paper" in line for line in lines) == 6
+    assert len(lines) == 2 + 6 + 1
+    at = next(number for number, line in enumerate(lines) if "cifar100, TRSSL" in line)
+    assert lines[at].startswith("| cifar100, TRSSL: printed in the paper | 10% | 68.5 | 52.1 | 60.3 | ")
+    assert lines[at + 1].startswith("| cifar100, paper, 40,000 steps | 10% | 61.0 ± 1.4 | ")
+
+
+# Training a row, and recording it ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row", "name", "command"),
+    [
+        (("table1", "cifar10", "auto", 0, None), "table1-cifar10-paper-seed0", "cifar10 --labelled 10 --recipe paper"),
+        (
+            ("labels50", "cifar100", "paper", 0, None),
+            "labels50-cifar100-paper-seed0",
+            "cifar100 --labelled 50 --recipe paper --temperature 0.2",
+        ),
+        (
+            ("labels50", "cifar10", "simclr", 0, None),
+            "labels50-cifar10-simclr-seed0",
+            "cifar10 --labelled 50 --recipe simclr",
+        ),
+        (
+            ("labels50", "tiny-imagenet", "auto", 3, 20),
+            "labels50-tiny-imagenet-paper-seed3-20-steps",
+            "tiny-imagenet --labelled 50 --recipe paper --steps 20",
+        ),
+    ],
+)
+def test_a_row_is_trained_by_the_train_command(row, name, command, monkeypatch, capsys):
+    item, data, recipe, seed, steps = row
+    taken = []
+    monkeypatch.setattr("openworld.commands.train.run", taken.append)
+    monkeypatch.setattr("openworld.commands.paper.table_with", lambda *_: table_of("table1"))
+    monkeypatch.setattr("openworld.paper.recording.result_of", lambda folder: None)
+    extra = ["--steps", steps] if steps else []
+    assert run("paper", item, "--run", data, "--recipe", recipe, "--seed", seed, "--out", "here", *extra) == 0
+    (parsed,) = taken
+    assert (parsed.out, parsed.resume, parsed.seed) == (Path("here") / name, True, seed)
+    words = command.split()
+    assert parsed.data == words[0]
+    for flag, value in zip(words[1::2], words[2::2], strict=True):
+        assert str(getattr(parsed, flag.removeprefix("--"))).removesuffix(".0") == value
+    for flag in ("steps", "temperature"):
+        assert hasattr(parsed, flag) == (f"--{flag}" in words)
+    assert sorted(capsys.readouterr().err.splitlines()[-1].split()) == sorted(
+        ["openworld", "train", *words, "--seed", str(seed), "--out", f"here/{name}", "--resume"]
+    )
+
+
+def test_by_default_the_recipe_is_the_data_sets_own_and_the_seed_0():
+    name, arguments = training_of("table1", "imagenet100", "auto", 0, None)
+    assert " ".join(arguments) == "imagenet100 --labelled 10 --recipe paper --seed 0"
+    assert name == "table1-imagenet100-paper-seed0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (
+            ["table1", "--run", "cifar"],
+            "--run cifar: table1 has no such row (there are cifar10, cifar100, imagenet100)",
+        ),
+        (["labels50", "--run", "imagenet100"], "(there are cifar10, cifar100, tiny-imagenet)"),
+        (["estimation", "--run", "cifar10"], "--run: estimation has no rows that can be trained (table1 and labels50"),
+        (["--run", "cifar10"], "--run: of which table? for example, openworld paper table1 --run cifar10"),
+        (["table1", "--seed", 0], "--seed says how a row is trained: add --run ROW"),
+        (["table1", "--steps", 5], "--steps says how a row is trained: add --run ROW"),
+        (["--recipe", "paper"], "--recipe says how a row is trained: add --run ROW"),
+        (["table1", "--run", "cifar10", "--recipe", "papr"], "--recipe papr: no such recipe; did you mean paper?"),
+    ],
+)
+def test_what_cannot_be_trained_is_said_in_one_line(arguments, answer, refused):
+    assert answer in refused("paper", *arguments)
+    assert not Path("runs").exists()
+
+
+def test_missing_data_is_the_train_commands_to_tell(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("OPENWORLD_DATA", str(tmp_path))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert run("paper", "table1", "--run", "cifar10") == 2
+    warning, command, error = capsys.readouterr().err.splitlines()
+    assert "a row's resnet18-cifar takes days: --steps shortens the run" in warning
+    assert command.startswith("openworld train cifar10 --labelled 10 ")
+    assert "is missing: run `openworld data fetch cifar10`" in error
+
+
+def small(data: str) -> Config:
+    """In the paper's place: a network that a CPU trains in no time."""
+    training = Training(network="small-32", steps=4, epoch_steps=2, batch_labelled=8, batch_unlabelled=16)
+    return Config(data=data, problem=Problem(), training=training, trssl=TrsslOptions(uncertainty_views=2))
+
+
+@pytest.fixture
+def small_rows(tmp_path, monkeypatch):
+    """A CIFAR-10 of noise, small enough for a row to be trained."""
+    folder = tmp_path / "data" / "cifar-10-batches-bin"
+    write(folder / "batches.meta.txt", "".join(f"class {number}\n" for number in range(10)))
+    batches = {f"data_batch_{number}": [(label,) for label in range(10)] * 4 for number in range(1, 6)}
+    write_cifar(folder, monkeypatch, **batches, test_batch=[(label,) for label in range(10)] * 2)
+    monkeypatch.setenv("OPENWORLD_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setitem(RECIPES, "paper", small)
+
+
+def test_a_row_is_trained_shown_recorded_and_in_the_table(small_rows, results, capsys, monkeypatch):
+    command = ("paper", "table1", "--run", "cifar10", "--seed", 1, "--json")
+    assert run(*command) == 0
+    captured = capsys.readouterr()
+    rows = json.loads(captured.out)["rows"]
+    summary = RunFolder(Path("runs/paper/table1-cifar10-paper-seed1")).summary()
+    assert [row[0] for row in rows[-2:]] == [
+        "cifar10, TRSSL: printed in the paper",
+        "cifar10, paper, 4 steps: this run",
+    ]
+    assert rows[-1][1:6] == [*(f"{summary[part]:.1f}" for part in recorded.PARTS), f"{summary['all'] - 92.2:+.1f}", "1"]
+    assert "run folder: runs/paper/table1-cifar10-paper-seed1" in captured.err
+    assert "takes days" not in captured.err
+
+    monkeypatch.setenv("COMMIT", "abc")
+    record = script("record", monkeypatch)
+    folder = results()
+    monkeypatch.setattr(sys, "argv", ["record.py", "runs/paper/table1-cifar10-paper-seed1", "--results", str(folder)])
+    record.main()
+    assert capsys.readouterr().out == f"{folder}/cifar10-10-paper-4-seed1.json: recorded, in table1\n"
+    assert [row[0] for row in ours(data="cifar10")] == ["cifar10, paper, 4 steps"]
+    result = json.loads((folder / "cifar10-10-paper-4-seed1.json").read_text())
+    assert summary.items() <= result.items()
+    assert (result["commit"], result["total_seconds"]) == ("abc", summary["seconds"])
+    assert [line["step"] for line in result["epochs"]] == [2, 4]
+    assert len(result["command"]) == len(result["environment"]) == 1
+    assert "start_run" not in result
+
+
+def test_a_row_that_was_stopped_goes_on_and_a_finished_one_is_shown(small_rows, results, capsys):
+    assert run("paper", "table1", "--run", "cifar10") == 0
+    first = capsys.readouterr().out
+    folder = Path("runs/paper/table1-cifar10-paper-seed0")
+    shutil.rmtree(folder / "checkpoints" / "step-00000004")
+    (folder / "summary.json").unlink()
+    assert run("paper", "table1", "--run", "cifar10") == 0
+    again = capsys.readouterr().out
+    assert len(result_of(RunFolder(folder))["command"]) == 2
+    assert run("paper", "table1", "--run", "cifar10") == 0
+    assert capsys.readouterr().out == again
+    assert len(result_of(RunFolder(folder))["command"]) == 2
+    assert first.splitlines()[:6] == again.splitlines()[:6]  # the scores; only the minutes may differ
+
+
+def test_a_short_try_does_not_stand_in_the_full_runs_place(small_rows, results, capsys):
+    assert run("paper", "table1", "--run", "cifar10", "--steps", 1) == 0
+    assert run("paper", "table1", "--run", "cifar10") == 0
+    assert {path.name for path in Path("runs/paper").iterdir()} == {
+        "table1-cifar10-paper-seed0",
+        "table1-cifar10-paper-seed0-1-steps",
+    }
+
+
+# Recording --------------------------------------------------------------------------------------------------
+
+
+def a_run(path: str, **fields) -> Path:
+    """The folder of a finished run, as far as a recorder reads it."""
+    result = a_result(**fields)
+    folder = RunFolder(Path(path))
+    folder.path.mkdir(parents=True)
+    folder.write("config.toml", result.pop("config"))
+    sessions = [{"command": ["openworld", "train", "it's"]}, {"command": ["openworld", "train", "--resume"]}]
+    folder.write_json("environment.json", {"sessions": sessions})
+    folder.add_metrics({"step": result["steps"]})
+    result.pop("total_seconds")
+    folder.write_json("summary.json", result)
+    return folder.path
+
+
+@pytest.fixture
+def record(monkeypatch, tmp_path):
+    """The script, run; it writes into records/."""
+    monkeypatch.setenv("COMMIT", "abc")
+    module = script("record", monkeypatch)
+
+    def main(*runs: Path) -> int | None:
+        monkeypatch.setattr(sys, "argv", ["record.py", *map(str, runs), "--results", "records"])
+        try:
+            return module.main()
+        except SystemExit as stopped:
+            return stopped.code
+
+    return main
+
+
+def test_the_time_of_its_features_belongs_to_a_run(record):
+    run_path = a_run("r", recipe="paper", start="r/simclr")
+    a_run("r/simclr", recipe="simclr", seconds=150.5)
+    assert record(run_path) is None
+    result = json.loads(Path("records/cifar100-10-paper-40000-seed0.json").read_text())
+    assert (result["seconds"], result["total_seconds"]) == (600.0, 750.5)
+    assert result["start_run"]["seconds"] == 150.5
+    assert result["command"] == ["openworld train 'it'\"'\"'s'", "openworld train --resume"]
+
+
+def test_features_that_are_not_finished_are_not_recorded(record):
+    run_path = a_run("r")
+    (a_run("r/simclr") / "summary.json").unlink()
+    assert record(run_path) is None
+    assert "start_run" not in json.loads(Path("records/cifar100-10-paper-40000-seed0.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "answer"),
+    [
+        (lambda path: (path / "summary.json").unlink(), "is not finished: continue it with `openworld train --resume"),
+        (lambda path: (path / "environment.json").unlink(), "without its environment.json nobody knows"),
+        (lambda path: (path / "config.toml").unlink(), "is not a run: it has no config.toml"),
+    ],
+)
+def test_what_cannot_be_recorded_stops_all(record, spoil, answer, capsys):
+    sound, spoilt = a_run("sound", seed=1), a_run("spoilt")
+    spoil(spoilt)
+    assert record(sound, spoilt) == 2
+    assert answer in capsys.readouterr().err
+    assert not Path("records").exists()
+
+
+def test_nothing_is_replaced(record, capsys):
+    first, second = a_run("first"), a_run("second", all=99.0)
+    assert record(first, second) == 2
+    assert not Path("records").exists()
+    assert record(first) is None
+    before = Path("records/cifar100-10-paper-40000-seed0.json").read_bytes()
+    assert record(second) == 2
+    assert "is recorded already: delete that one" in capsys.readouterr().err
+    assert Path("records/cifar100-10-paper-40000-seed0.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"novel_share": 30.0}, "recorded, but not in table1: novel_share is 30.0, not 50.0"),
+        ({"labelled": 5.0}, "recorded, but no table has cifar100 with 5% labels"),
+        ({"labelled": 50.0}, "recorded, in labels50"),
+    ],
+)
+def test_the_recorder_says_where_a_result_belongs(record, fields, place, capsys):
+    assert record(a_run("r", **fields)) is None
+    assert capsys.readouterr().out.rstrip().endswith(f".json: {place}")
+
+
+def test_own_data_is_in_no_table(record, capsys):
+    assert record(a_run("r", dataset="/home/me/photos")) == 2
+    assert "/home/me/photos is not a benchmark" in capsys.readouterr().err
