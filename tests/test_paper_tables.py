@@ -15,7 +15,7 @@ from openworld.config import replace as with_settings
 from openworld.paper import accuracy, recorded, table_of
 from openworld.paper.accuracy import TABLES, training_of
 from openworld.paper.recording import result_of
-from openworld.recipes import RECIPES
+from openworld.recipes import RECIPES, recipe_for
 from openworld.record import RunFolder
 
 ROOT = Path(__file__).parent.parent
@@ -202,7 +202,7 @@ def test_the_readme_has_the_papers_own_rows_and_the_recorded_ones(results, monke
 @pytest.mark.parametrize(
     ("row", "name", "command"),
     [
-        (("table1", "cifar10", "auto", 0, None), "table1-cifar10-paper-seed0", "cifar10 --labelled 10 --recipe paper"),
+        (("table1", "cifar10", "paper", 0, None), "table1-cifar10-paper-seed0", "cifar10 --labelled 10 --recipe paper"),
         (
             ("labels50", "cifar100", "paper", 0, None),
             "labels50-cifar100-paper-seed0",
@@ -214,7 +214,7 @@ def test_the_readme_has_the_papers_own_rows_and_the_recorded_ones(results, monke
             "cifar10 --labelled 50 --recipe simclr",
         ),
         (
-            ("labels50", "tiny-imagenet", "auto", 3, 20),
+            ("labels50", "tiny-imagenet", "paper", 3, 20),
             "labels50-tiny-imagenet-paper-seed3-20-steps",
             "tiny-imagenet --labelled 50 --recipe paper --steps 20",
         ),
@@ -241,10 +241,11 @@ def test_a_row_is_trained_by_the_train_command(row, name, command, monkeypatch, 
     )
 
 
-def test_by_default_the_recipe_is_the_data_sets_own_and_the_seed_0():
+def test_by_default_the_recipe_is_the_one_that_train_takes():
+    recipe = recipe_for("auto", "imagenet100", is_benchmark=True, method="trssl")
     name, arguments = training_of("table1", "imagenet100", "auto", 0, None)
-    assert " ".join(arguments) == "imagenet100 --labelled 10 --recipe paper --seed 0"
-    assert name == "table1-imagenet100-paper-seed0"
+    assert " ".join(arguments).startswith(f"imagenet100 --labelled 10 --recipe {recipe} --seed 0")
+    assert name == f"table1-imagenet100-{recipe}-seed0"
 
 
 @pytest.mark.parametrize(
@@ -278,6 +279,9 @@ def test_missing_data_is_the_train_commands_to_tell(monkeypatch, tmp_path, capsy
     assert "is missing: run `openworld data fetch cifar10`" in error
 
 
+SMALL_ROW = ("paper", "table1", "--run", "cifar10", "--recipe", "paper")
+
+
 def small(data: str) -> Config:
     """In the paper's place: a network that a CPU trains in no time."""
     training = Training(network="small-32", steps=4, epoch_steps=2, batch_labelled=8, batch_unlabelled=16)
@@ -297,8 +301,7 @@ def small_rows(tmp_path, monkeypatch):
 
 
 def test_a_row_is_trained_shown_recorded_and_in_the_table(small_rows, results, capsys, monkeypatch):
-    command = ("paper", "table1", "--run", "cifar10", "--seed", 1, "--json")
-    assert run(*command) == 0
+    assert run(*SMALL_ROW, "--seed", 1, "--json") == 0
     captured = capsys.readouterr()
     rows = json.loads(captured.out)["rows"]
     summary = RunFolder(Path("runs/paper/table1-cifar10-paper-seed1")).summary()
@@ -326,23 +329,23 @@ def test_a_row_is_trained_shown_recorded_and_in_the_table(small_rows, results, c
 
 
 def test_a_row_that_was_stopped_goes_on_and_a_finished_one_is_shown(small_rows, results, capsys):
-    assert run("paper", "table1", "--run", "cifar10") == 0
+    assert run(*SMALL_ROW) == 0
     first = capsys.readouterr().out
     folder = Path("runs/paper/table1-cifar10-paper-seed0")
     shutil.rmtree(folder / "checkpoints" / "step-00000004")
     (folder / "summary.json").unlink()
-    assert run("paper", "table1", "--run", "cifar10") == 0
+    assert run(*SMALL_ROW) == 0
     again = capsys.readouterr().out
     assert len(result_of(RunFolder(folder))["command"]) == 2
-    assert run("paper", "table1", "--run", "cifar10") == 0
+    assert run(*SMALL_ROW) == 0
     assert capsys.readouterr().out == again
     assert len(result_of(RunFolder(folder))["command"]) == 2
     assert first.splitlines()[:6] == again.splitlines()[:6]  # the scores; only the minutes may differ
 
 
 def test_a_short_try_does_not_stand_in_the_full_runs_place(small_rows, results, capsys):
-    assert run("paper", "table1", "--run", "cifar10", "--steps", 1) == 0
-    assert run("paper", "table1", "--run", "cifar10") == 0
+    assert run(*SMALL_ROW, "--steps", 1) == 0
+    assert run(*SMALL_ROW) == 0
     assert {path.name for path in Path("runs/paper").iterdir()} == {
         "table1-cifar10-paper-seed0",
         "table1-cifar10-paper-seed0-1-steps",
