@@ -238,3 +238,50 @@ def test_what_becomes_of_a_sample_does_not_depend_on_the_others(pixels):
 
 def test_a_batch_may_be_empty(pixels):
     assert all(len(result) == 0 for result in every_operation(to_batch(pixels)[:0]))
+
+
+def test_posterize(pixels):
+    bits = [4, 5, 6, 7, 4, 8]
+    ours = ops.posterize(to_batch(pixels), torch.tensor([2.0**b for b in bits]))
+    assert_close(ours, pillow(pixels, lambda im, b: ImageOps.posterize(im, bits[b])), 0.01)
+
+
+def test_a_warp_is_an_affine_map_with_black_beyond_the_edge(pixels):
+    """In Pillow's terms: from the middle of an output pixel to a place in the input, in pixels."""
+    turn, half = np.pi / 7, SIZE / 2
+    cos, sin = np.cos(turn), np.sin(turn)
+    maps = np.array(
+        [
+            [[1, 0, 0], [0, 1, 0]],
+            [[1, 0, 0.25], [0, 1, 0]],
+            [[1, 0, 0], [0, 1, -0.5]],
+            [[1, 0.3, 0], [0, 1, 0]],
+            [[1, 0, 0], [-0.2, 1, 0]],
+            [[cos, -sin, 0], [sin, cos, 0]],
+        ]
+    )
+    ours = ops.warp(to_batch(pixels), torch.from_numpy(maps).float())
+
+    def theirs(image: Image.Image, number: int) -> Image.Image:
+        (a, b, x), (c, d, y) = maps[number]
+        in_pixels = (a, b, half * (1 - a - b + x), c, d, half * (1 - c - d + y))
+        return image.transform(image.size, Image.Transform.AFFINE, in_pixels, Image.Resampling.BILINEAR)
+
+    inner = slice(8, -8)  # at the edge Pillow drops a pixel which ours fades out
+    middle = (slice(None), slice(None), inner, inner)
+    assert_close(ours[middle], pillow(pixels, theirs)[middle], 1.5)
+    assert_close(ours[:3], pillow(pixels, theirs)[:3], 1)
+    assert (ours[2, :, : SIZE // 4] == 0).all()
+
+
+def test_a_hole_is_gray_and_all_else_stays(colours):
+    images = to_batch(colours)
+    middles = torch.tensor([[8.0, 0.0, 31.9, 16.2, 16.0, 5.0], [8.0, 31.0, 4.0, 16.2, 16.0, 5.0]])
+    sides = torch.tensor([4.0, 8.0, 16.0, 0.0, 5.0, 16.0])
+    ours = ops.cut_out(images, middles, sides)
+    for b in range(6):
+        for row in range(SIZE):
+            for column in range(SIZE):
+                away = max(abs(row + 0.5 - middles[0, b]), abs(column + 0.5 - middles[1, b]))
+                expected = torch.full((3,), 0.5) if away < sides[b] / 2 else images[b, :, row, column]
+                assert torch.equal(ours[b, :, row, column], expected)

@@ -16,7 +16,7 @@ from openworld.config import replace
 from openworld.data.problem import OpenWorld, TrainingSet, pose
 from openworld.evaluate import evaluate_run, probe_features
 from openworld.learner import Learner
-from openworld.methods.simclr import Simclr, nt_xent, seen_first
+from openworld.methods.simclr import Simclr, nt_xent
 from openworld.recipes import digits, simclr
 from openworld.record import Meter, RunFolder
 from openworld.rng import generator
@@ -61,21 +61,6 @@ def test_the_loss_pulls_partners_together():
 
 
 # Clusters that become classes --------------------------------------------------------------------------------
-
-
-def test_the_clusters_of_seen_classes_come_first_in_their_order():
-    clusters = torch.tensor([4, 4, 4, 1, 2, 2, 1, 0])
-    labels = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
-    order = seen_first(clusters, labels, num_clusters=6).tolist()
-    assert order[:2] == [4, 2]
-    assert order[2] in (0, 1)
-    assert sorted(order) == list(range(6))
-
-
-def test_two_classes_in_one_cluster_get_two():
-    order = seen_first(torch.tensor([1, 1, 1, 1]), torch.tensor([0, 1, 1, 1]), num_clusters=3).tolist()
-    assert order[1] == 1
-    assert sorted(order) == [0, 1, 2]
 
 
 def test_the_head_holds_clusters_in_which_the_labelled_samples_find_their_class():

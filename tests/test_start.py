@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from worlds import run
+from worlds import RUNTIME, run
+
+from openworld.checkpoint import load
+from openworld.clusters import clustered_head
+from openworld.data.problem import pose
+from openworld.nets import frozen, network_like
+from openworld.record import RunFolder
+from openworld.rng import generator
 
 SHORT = (
     "--steps",
@@ -27,16 +34,33 @@ def weights(path: str, step: int, part: str = "average") -> dict[str, torch.Tens
     return load_file(Path(path) / "checkpoints" / f"step-{step:08d}" / f"{part}.safetensors")
 
 
-def test_the_body_is_taken_over_and_the_head_is_not():
-    assert run("train", "--method", "simclr", *SHORT, "--out", "first") == 0
+def test_the_body_is_taken_over_and_the_head_is_drawn():
+    assert run("train", *SHORT, "--out", "first") == 0
     assert run("train", *SHORT, "--start", "first", "--out", "second") == 0
-    taken, begun = weights("first", 2), weights("second", 0)
+    assert run("train", *SHORT, "--out", "drawn") == 0
+    taken, begun, drawn = weights("first", 2), weights("second", 0), weights("drawn", 0)
     for name in taken:
         if name.startswith("body."):
             assert torch.equal(taken[name], begun[name])
             assert torch.equal(taken[name], weights("second", 0, "model")[name])
-    assert not torch.equal(taken["head.weight"], begun["head.weight"])
+    assert torch.equal(drawn["head.weight"], begun["head.weight"])
     assert json.loads(Path("second/summary.json").read_text())["start"] == str(Path("first").absolute())
+
+
+@pytest.mark.parametrize("num_classes", [10, 12])
+def test_after_simclr_the_head_begins_as_the_clusters_of_this_run(num_classes):
+    """Whatever number of classes the features were learnt with."""
+    assert run("train", "--method", "simclr", *SHORT, "--out", "first") == 0
+    assert run("train", *SHORT, "--start", "first", "--out", "second", "--num-classes", num_classes) == 0
+    begun = RunFolder(Path("second"))
+    saved = load(begun.checkpoints / "step-00000000")
+    network = network_like("small", saved.tensors("average"))
+    saved.load_into(network, "average")
+    assert len(network.head.weight) == num_classes
+    data = pose(begun.config(), RUNTIME).training
+    expected = clustered_head(frozen(network), data, generator(0, "clusters"))
+    torch.testing.assert_close(network.head.weight.detach(), expected)
+    assert torch.equal(saved.tensors("model")["head.weight"], saved.tensors("average")["head.weight"])
 
 
 def test_it_is_found_from_another_folder_and_not_needed_to_resume():

@@ -5,11 +5,12 @@ import pytest
 import torch
 from worlds import RUNTIME
 
-from openworld.config import TrsslOptions, replace
+from openworld.config import Training, TrsslOptions, replace
 from openworld.data.batches import Batch, Batches
 from openworld.data.problem import pose
+from openworld.data.samples import Kept
 from openworld.methods.base import StepResult
-from openworld.methods.trssl import Trssl, harden_novel
+from openworld.methods.trssl import Trssl, excess_of_rows, harden_novel
 from openworld.mix import draw_partners, draw_weight
 from openworld.nets import Network, build_network
 from openworld.recipes import digits
@@ -86,6 +87,8 @@ CHANGES = {
     "epsilon": 0.5,
     "iterations": 1,
     "mixup_alpha": 5.0,
+    "strong_views": True,
+    "balance": True,
 }
 
 
@@ -172,3 +175,75 @@ def test_logs_are_shares(data):
     logs = result_of(method, network, batch).logs
     assert set(logs) == {"hard_share", "temperature", "marginal_error"}
     assert all(0 <= value <= 1 for value in logs.values())
+
+
+# Beyond the paper --------------------------------------------------------------------------------------------
+
+
+def test_stronger_views_are_trained_on_with_the_labels_of_the_plain_ones(data, monkeypatch):
+    def black(views: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        assert numbers.shape == (10, len(views))
+        return torch.zeros_like(views)
+
+    monkeypatch.setattr("openworld.methods.trssl.strengthen", black)
+    asked, trained = [], []
+
+    class Watched(Trssl):
+        def pseudo_labels(self, logits, queue_weight):
+            asked.append(logits)
+            return super().pseudo_labels(logits, queue_weight)
+
+        def rows(self, batch, views, pseudo_labels):
+            trained.append((views, pseudo_labels))
+            return super().rows(batch, views, pseudo_labels)
+
+    for switches in ({}, {"strong_views": True}):
+        method, network, batch = step_of(data, **switches)
+        method.__class__ = Watched
+        result_of(method, network, batch)
+    assert torch.equal(*asked)
+    (plain, labels), (strong, same_labels) = trained
+    assert torch.equal(plain, batch.views)
+    assert not strong.any()
+    assert torch.equal(labels, same_labels)
+
+
+def test_how_views_are_strengthened_hangs_on_the_step(data):
+    method, _, _ = step_of(data, strong_views=True)
+    first, again, other = (method.draw(72, step)[3] for step in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert step_of(data)[0].draw(72, 3)[3].numel() == 0
+
+
+def test_there_are_no_stronger_views_of_features(refused, tmp_path):
+    features = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    np.savez(tmp_path / "mine.npz", features=features, labels=np.arange(60) % 3 - 1)
+    told = refused("train", tmp_path / "mine.npz", "--steps", 2, "--strong-views", "--device", "cpu", "--quiet")
+    assert "--strong-views: there are none of features" in told
+
+
+def test_the_excess_of_rows_is_how_often_a_class_is_met_over_how_often_it_is_there(data):
+    """10 labelled and 2 x 20 unlabelled rows of 20 labelled and 180 unlabelled samples."""
+    labels = torch.tensor([0] * 15 + [1] * 5)
+    prior = torch.tensor([0.25, 0.25, 0.5, 0.0])
+    unlabelled = Kept(torch.zeros(180, 1, 8, 8, dtype=torch.uint8), data.device)
+    small = dataclasses.replace(data, labels=labels, prior=prior, unlabelled=unlabelled, num_seen=2)
+    excess = excess_of_rows(small, Training(batch_labelled=10, batch_unlabelled=20))
+    met = [7.5 + 10, 2.5 + 10, 20]
+    there = [15 + 45, 5 + 45, 90]
+    expected = [m / 50 / (t / 200) for m, t in zip(met, there, strict=True)]
+    torch.testing.assert_close(excess, torch.tensor([*expected, 1.0]))
+
+
+def test_balance_adds_the_logarithm_of_the_excess_to_the_logits_of_the_loss(data):
+    method, network, batch = step_of(data, balance=True, mixup=False)
+    excess = excess_of_rows(data, SMALL.training)
+    assert excess[0] > 1 > excess[9]
+    loss = result_of(method, network, batch).loss
+    method, network, _ = step_of(data, mixup=False)
+    with torch.no_grad():
+        labels, _ = method.pseudo_labels(network(batch.views), torch.tensor(0.0))
+        images, targets, temperature = method.rows(batch, batch.views, labels)
+        logits = network(images) / temperature[:, None] + excess.log()
+    torch.testing.assert_close(loss, -(targets * logits.log_softmax(dim=1)).sum(dim=1).mean())

@@ -8,8 +8,7 @@ from openworld.data.dataset import Dataset
 from openworld.data.opening import IN_MEMORY
 from openworld.data.own import from_arrays, from_frame
 from openworld.errors import UserError
-from openworld.estimate import settle_class_count
-from openworld.plan import plan_run
+from openworld.prepare import prepare_run
 from openworld.record import RunFolder, new_path
 from openworld.runtime import make_runtime
 from openworld.train import train
@@ -52,8 +51,7 @@ def train_on(
     settings["data"] = f"{IN_MEMORY}{dataset.name}" if dataset else str(data)
     path = Path(out) if out else new_path(settings["data"], settings.get("method", "trssl"), settings.get("seed", 0))
     run = RunFolder.new(path)
-    settings, minutes = settle_class_count(settings, runtime, path, minutes, dataset)
-    plan = plan_run(settings, runtime, minutes, dataset)
+    plan = prepare_run(settings, runtime, path, minutes, dataset)
     return {**train(plan.config, run, runtime, plan.world), "run": str(run.path)}
 
 

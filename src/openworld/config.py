@@ -64,7 +64,9 @@ class Training:
     ] = "resnet18-cifar"
     """The network; the suffix names its stem. On a CPU: small (8 px), small-32, small-64. For features: mlp."""
     start: str | None = None
-    """A run whose network, all but the head, is the first state of this one's; by default weights are drawn."""
+    """First weights, all but the head: of a run; or simclr: features learnt first, without labels. By default drawn."""
+    start_steps: int | None = None
+    """Updates for the features of --start simclr; by default those of the recipe simclr, or a share of --minutes."""
     augment: Literal["digits", "cifar", "simclr", "tiny", "photos", "imagenet", "features"] = "cifar"
     """The family of random views."""
     image_size: int | None = None
@@ -89,6 +91,7 @@ class Training:
     def __post_init__(self):
         for name in ("steps", "epoch_steps", "batch_labelled", "batch_unlabelled"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        _check(self.start_steps is None or self.start_steps >= 1, "start_steps", self.start_steps, "1 or more")
         size_is_fine = self.image_size is None or 8 <= self.image_size <= 1024
         _check(size_is_fine, "image-size", self.image_size, "from 8 to 1024")
         _check(self.lr > 0, "lr", self.lr, "above 0")
@@ -127,6 +130,10 @@ class TrsslOptions:
     """Each view is labelled by the other; off: by itself."""
     mixup: bool = True
     """Train on mixed pairs; off: on the images themselves."""
+    strong_views: bool = False
+    """Train on unlabelled views that are changed further once they have their pseudo-label; beyond the paper."""
+    balance: bool = False
+    """Make up for the labelled rows, by which seen classes are met more often than they are there; beyond the paper."""
 
     def __post_init__(self):
         _check(self.temperature > 0, "temperature", self.temperature, "above 0")
@@ -178,9 +185,10 @@ class Config:
             _check(not isinstance(value, float) or math.isfinite(value), name, value, "a finite number")
 
     def switched_off(self) -> list[str]:
-        """The parts of the method that are turned off."""
+        """The parts of the method that are turned off; what goes beyond the paper is none of them."""
         method_options = getattr(self, self.method)  # a method's section bears its name
-        return [name for name, value in vars(method_options).items() if value is False]
+        parts = (item for item in dataclasses.fields(method_options) if item.default is True)
+        return [item.name for item in parts if not getattr(method_options, item.name)]
 
 
 ESTIMATORS = ("neighbours", "paper", "paper-plain")

@@ -9,24 +9,22 @@ import torch
 from torch import Tensor
 
 from openworld.class_count import Estimate, estimate_as_in_the_paper, estimate_by_neighbours, score_counts
-from openworld.config import ESTIMATORS, SHARED_SETTINGS, Config, flatten
+from openworld.config import ESTIMATORS
 from openworld.data.dataset import Dataset
 from openworld.data.problem import OpenWorld, TrainingSet, pose
 from openworld.errors import UserError
 from openworld.evaluate import load_average
 from openworld.features import extract
 from openworld.methods import METHODS
-from openworld.plan import Plan, plan_run, refuse_bad_length, settle
+from openworld.plan import settle
 from openworld.plots import draw_class_count
+from openworld.pretrain import learn_features, plan_features, settings_for_features
 from openworld.progress import CountDisplay
-from openworld.record import FEATURES_RUN, RunFolder
+from openworld.record import RunFolder
 from openworld.rng import generator
 from openworld.runtime import Runtime
-from openworld.train import train
 
 MOST_CLASSES = 400
-SHARE_OF_TIME = 0.25
-"""Of the minutes of a run, those in which features for the estimate are trained."""
 DRAWN_SAMPLES, DRAWN_COUNTS = 10_000, 40
 """For a curve that is only looked at."""
 
@@ -103,35 +101,15 @@ def find_features(
             flag = (idle or ["minutes"])[0].replace("_", "-")
             raise UserError(f"--{flag}: {run.path} is a run, whose data and features are what they are")
         return *features_of_run(run, runtime), f"the run {run.path} ({run.config().method})"
-    settings = {name: value for name, value in asked.items() if name in SHARED_SETTINGS}
-    settings["method"] = "simclr"
-    config, opened = settle(settings, runtime, dataset)
+    config, opened = settle(settings_for_features(asked), runtime, dataset)
     if opened.has_features:
         data = pose(config, runtime, dataset=opened).training
         return standardised(torch.cat([data.labelled.data, data.unlabelled.data])), data, "those given"
-    plan = plan_run(settings, runtime, minutes, dataset)
+    plan = plan_features(asked, runtime, minutes, dataset)
     data = plan.world.training
     largest_count(max_classes, data.num_seen, len(data.labelled) + len(data.unlabelled))  # or refuse, before the work
-    run = RunFolder(out / FEATURES_RUN)
-    config = begun(run, plan) if run.exists else plan.config  # what was begun goes on as it began
-    if not run.summary():
-        if not runtime.quiet:
-            length = f"{config.training.steps:,} steps in {run.path}"
-            print(f"learning features, without labels, by which classes are counted: {length}", file=sys.stderr)
-        train(config, run, runtime, plan.world)
-    return *features_of_run(run, runtime, plan.world), f"SimCLR, {config.training.steps} steps"
-
-
-def begun(run: RunFolder, plan: Plan) -> Config:
-    """The configuration of features that were begun before; they must be of the same problem."""
-    config = run.config()
-    for name in (*SHARED_SETTINGS, "method"):
-        before, now = flatten(config)[name], flatten(plan.config)[name]
-        if before != now:
-            raise UserError(f"{run.path} holds features for {name} = {before}, not {now}: choose another --out")
-    if run.split() not in (None, plan.world.split_json()):
-        raise UserError(f"{config.data} has changed since the features in {run.path} were begun: choose another --out")
-    return config
+    run, world = learn_features(plan, out, runtime)
+    return *features_of_run(run, runtime, world), f"SimCLR, {run.config().training.steps} steps"
 
 
 def features_of_run(run: RunFolder, runtime: Runtime, world: OpenWorld | None = None) -> tuple[Tensor, TrainingSet]:
@@ -157,22 +135,3 @@ def standardised(features_ND: Tensor) -> Tensor:
     if not changes.all():
         print(f"warning: {int((~changes).sum())} of {len(changes)} features are constant: left out", file=sys.stderr)
     return ((features_ND - middle) / spread)[:, changes]
-
-
-# For training --------------------------------------------------------------------------------------------------
-
-
-def settle_class_count(
-    asked: dict[str, Any], runtime: Runtime, out: Path, minutes: float | None, dataset: Dataset | None = None
-) -> tuple[dict[str, Any], float | None]:
-    """`num_classes` as a number, estimated where it is to be; and the minutes that are left to train."""
-    if asked.get("num_classes") != "auto":
-        return asked, minutes
-    refuse_bad_length(asked, minutes)
-    settle({name: value for name, value in asked.items() if name != "num_classes"}, runtime, dataset)  # or refuse
-    share = None if minutes is None else SHARE_OF_TIME * minutes
-    estimate = estimate_classes(asked, runtime, out, minutes=share, dataset=dataset)
-    if not runtime.quiet:
-        print(f"{estimate.text()}: {estimate.how_sure()}", file=sys.stderr, flush=True)
-    left = None if minutes is None else minutes - share
-    return {**asked, "num_classes": estimate.num_classes}, left

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from openworld import checkpoint
+from openworld.clusters import clustered_head
 from openworld.compiling import keep, kept_path, load_kept
 from openworld.config import Config
 from openworld.data.batches import Batches, Drawn
@@ -107,15 +108,22 @@ class Learner:
         }
         checkpoint.save(run.checkpoints, self.step, parts, {"meter": self.meter.state()})
 
-    def start_from(self, saved: checkpoint.Checkpoint) -> None:
-        """Take over the averaged network of another run, all but its head."""
+    def start_from(self, saved: checkpoint.Checkpoint, clusters: bool) -> None:
+        """Take over the averaged network of another run, all but its head; that may be the clusters of its features."""
         body = {
             name.removeprefix("body."): tensor
             for name, tensor in saved.tensors("average").items()
             if name.startswith("body.")
         }
-        for network in (self.network, self.average.network):
+        networks = self.network, self.average.network
+        for network in networks:
             network.body.load_state_dict(body)
+        if clusters:
+            data = self.batches.data
+            source = generator(self.batches.seed, "clusters", device=data.device)
+            head = clustered_head(frozen(self.average.network), data, source)
+            for network in networks:
+                network.head.load_state_dict({"weight": head})
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         saved.load_into(self.network, "model")

@@ -23,7 +23,7 @@ from openworld.learner import Learner
 from openworld.methods import METHODS
 from openworld.nets import frozen
 from openworld.recipes import RECIPES, recipe_for
-from openworld.record import RunFolder
+from openworld.record import FEATURES_RUN, RunFolder
 from openworld.runtime import Runtime
 
 OWN_MINUTES, FEATURES_MINUTES = 5.0, 1.5
@@ -79,18 +79,24 @@ def refuse_bad_length(asked: dict[str, Any], minutes: float | None) -> None:
         raise UserError(f"--minutes is {minutes}; it must be above 0")
 
 
+def recipe_config(asked: dict[str, Any], in_memory: bool = False) -> Config:
+    """The recipe for the data that was asked for: what can be known without opening it."""
+    data = asked.get("data", "digits")
+    data = data if in_memory else found_again(data)
+    is_benchmark = not in_memory and data in BENCHMARKS
+    recipe = recipe_for(asked.get("recipe", "auto"), data, is_benchmark, asked.get("method", "trssl"))
+    return replace(RECIPES[recipe](data), {"recipe": recipe})
+
+
 def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = None) -> tuple[Config, Dataset]:
     """Defaults < recipe < what follows from the data < what was asked for, by flat names."""
-    data = asked.get("data", "digits") if dataset else found_again(asked.get("data", "digits"))
-    is_benchmark = dataset is None and data in BENCHMARKS
-    recipe = recipe_for(asked.get("recipe", "auto"), data, is_benchmark, asked.get("method", "trssl"))
-    dataset = dataset or open_dataset(data, runtime.data_dir)
+    config = recipe_config(asked, in_memory=dataset is not None)
+    dataset = dataset or open_dataset(config.data, runtime.data_dir)
     refuse_idle_settings(asked, dataset)
-    config = RECIPES[recipe](data)
-    if recipe == "own":
+    asked = {**asked, "recipe": config.recipe, "data": config.data}
+    if config.recipe == "own":
         config = replace(config, own_settings(dataset, runtime.device, asked.get("method", config.method)))
-    asked = {**asked, "recipe": recipe, "data": data}
-    if asked.get("start"):  # must be found from every working directory
+    if asked.get("start") not in (None, FEATURES_RUN):  # must be found from every working directory
         asked["start"] = str(RunFolder.open(Path(asked["start"])).path.absolute())
     return replace(config, asked), dataset
 

@@ -23,7 +23,7 @@ from openworld.data.split import Split
 from openworld.errors import UserError
 
 FEATURES_RUN = "simclr"
-"""Within a folder: the run whose features counted its classes."""
+"""Within a folder: the run whose features counted its classes, or with which it began. Also how `--start` calls it."""
 LOCK = "lock"
 """Locked, not only there, while a process trains: the lock of a killed process is free by itself."""
 

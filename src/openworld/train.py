@@ -19,7 +19,7 @@ from openworld.nets import Network, frozen
 from openworld.optim import learning_rate
 from openworld.outputs import class_sizes, compute_outputs, write_outputs, write_predictions
 from openworld.progress import ProgressDisplay
-from openworld.record import Meter, RunFolder, describe
+from openworld.record import FEATURES_RUN, Meter, RunFolder, describe
 from openworld.runtime import Runtime
 from openworld.signals import Interrupted, StopSignals
 
@@ -38,7 +38,8 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
     display = ProgressDisplay(training.steps, learner.batches.rows, runtime.quiet)
     warn_of_weak_spots(world, display)
     if training.start and not run.has_checkpoints:
-        start_from(RunFolder.open(Path(training.start)), learner, world, display)
+        features = run.path / FEATURES_RUN if training.start == FEATURES_RUN else Path(training.start)
+        start_from(RunFolder.open(features), learner, world, display)
     with run.at_work(config, world.split_json(), device), StopSignals() as stop, display:
         clock = start_or_resume(learner, run, display)
         first_in_stride = learner.step + CALLS_BEFORE_RECORDING + 1
@@ -98,7 +99,7 @@ def start_from(other: RunFolder, learner: Learner, world: OpenWorld, display: Pr
     if saved is None:
         raise UserError(f"--start {other.path}: it has no sound checkpoint")
     try:
-        learner.start_from(saved)
+        learner.start_from(saved, clusters=not METHODS[other.config().method].trains_head)
     except RuntimeError:
         raise UserError(f"--start {other.path}: its network is of another kind, or for other images") from None
 

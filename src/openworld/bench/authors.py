@@ -101,13 +101,13 @@ class Authors:
         views, index = unlabelled
         views = [view.to(self.device) for view in views]
         draws = self.method.draw(len(images) + sum(map(len, views)), self.num_steps)
-        weight, partners, queue_weight = (draw.to(self.device) for draw in draws)
+        weight, partners, queue_weight, _ = (draw.to(self.device) for draw in draws)
         with torch.no_grad():
             logits = torch.cat([self.forward(view) for view in views])
             pseudo_labels, _ = self.method.pseudo_labels(logits, queue_weight)
         labels = numbers.to(self.device) % self.method.num_seen
         batch = Batch(images.to(self.device), labels, torch.cat(views), index.to(self.device))
-        rows = self.method.rows(batch, pseudo_labels)
+        rows = self.method.rows(batch, batch.views, pseudo_labels)
         images, targets, temperature = mixup(*rows, weight=weight, partners=partners)
         thirds = images.split([len(labels), len(index), len(index)])
         logits = torch.cat([self.forward(third) for third in thirds])

@@ -87,11 +87,11 @@ def measure_parts(learner: Learner, repeats: int) -> Iterator[tuple[str, float]]
     data, device = batches.data, batches.data.device
     drawn = batches.draw(0)
     batch = drawn.shown(data.family.view)
-    weight, partners, queue_weight = (stage(drawn, device) for drawn in method.draw(batches.rows, 0))
+    weight, partners, queue_weight, _ = (stage(drawn, device) for drawn in method.draw(batches.rows, 0))
     with torch.no_grad():
         logits = network(batch.views)
         pseudo_labels, _ = method.pseudo_labels(logits, queue_weight)
-        images, targets, temperature = method.rows(batch, pseudo_labels)
+        images, targets, temperature = method.rows(batch, batch.views, pseudo_labels)
 
     def label_forward(views: Tensor) -> Tensor:
         with torch.no_grad():

@@ -66,8 +66,7 @@ def run(parsed: argparse.Namespace) -> int:
         raise UserError("--resume needs --out: which run is to be continued?")
     asked = asked_for(parsed)
 
-    from openworld.estimate import settle_class_count
-    from openworld.plan import plan_run
+    from openworld.prepare import prepare_run
     from openworld.record import RunFolder, new_path
     from openworld.signals import Interrupted
     from openworld.train import train
@@ -82,8 +81,7 @@ def run(parsed: argparse.Namespace) -> int:
             if parsed.minutes is not None:
                 raise UserError("--minutes sets the length of a new run; this one has its steps already")
         else:
-            settled, minutes = settle_class_count(asked, runtime, path, parsed.minutes)
-            plan = plan_run(settled, runtime, minutes, count_is_estimated=settled is not asked)
+            plan = prepare_run(asked, runtime, path, parsed.minutes)
             config, world = plan.config, plan.world
             if not parsed.quiet:
                 print("".join(f"{line}\n" for line in plan.lines), end="", file=sys.stderr, flush=True)

@@ -177,6 +177,8 @@ def apply_to(chosen_B: Tensor, change: Callable[..., Tensor], images: Tensor, *p
 def _change_chosen(chosen_B: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
     """No work is wasted."""
     chosen = chosen_B.nonzero()[:, 0]
+    if not len(chosen):  # of which some changes cannot make anything
+        return images
     changed = change(*(batch.index_select(0, chosen) for batch in (images, *parameters)))
     return images.index_copy_(0, chosen, changed)
 
@@ -246,3 +248,49 @@ def jitter_gray_blur(pixels: Tensor, draw: Draws) -> Tensor:
     pixels = apply_to(draw.chance(0.2), ops.grayscale, pixels)
     blur = partial(ops.gaussian_blur, reach=math.ceil(3 * BLUR[1]))
     return apply_to(draw.chance(0.2), blur, pixels, draw.uniform(*BLUR))
+
+
+# Stronger views ---------------------------------------------------------------------------------------------
+
+TURN, SHEAR, SHIFT = math.pi / 6, 0.3, 0.6
+"""How far a warp goes at most: an angle, and shares of half a side."""
+
+
+def draw_to_strengthen(rows: int, source: Generator) -> Tensor:
+    return torch.rand((10, rows), generator=source, device=source.device)
+
+
+@compilable
+def strengthen(views: Tensor, numbers: Tensor) -> Tensor:
+    """Views that show less: perhaps a warp, perhaps other colours, and a hole.
+
+    To be trained on with labels that were found on the views as they were: after FixMatch (Sohn et al., NeurIPS 2020),
+    with one operation of each of the two kinds where RandAugment draws any two.
+    """
+    draw = Draws(numbers)
+    kind, amount = (draw.share() * 5).floor(), draw.uniform(-1, 1)
+    views = apply_to(draw.chance(0.6), ops.warp, views.clone(), affine_map(kind, amount))
+    factor, kind, levels = draw.uniform(0.1, 1.9), (draw.share() * 4).floor(), 2 ** (draw.share() * 4 + 4).floor()
+    views = apply_to(draw.chance(0.6), recolour, views, kind, factor, levels)
+    side, middles = draw.share() * (views.shape[2] / 2), draw.shares(2) * views.shape[2]
+    return ops.cut_out(views, middles, side)
+
+
+def affine_map(kind_B: Tensor, amount_B: Tensor) -> Tensor:
+    """(B, 2, 3): each sample is turned, sheared along one of the sides, or shifted along one of them."""
+    kinds = torch.arange(5, device=kind_B.device)[:, None]
+    turn, shear_x, shear_y, shift_x, shift_y = ((kind_B == kinds) * amount_B).unbind()
+    cos, sin = (turn * TURN).cos(), (turn * TURN).sin()
+    rows = [
+        torch.stack([cos, shear_x * SHEAR - sin, shift_x * SHIFT], dim=1),
+        torch.stack([shear_y * SHEAR + sin, cos, shift_y * SHIFT], dim=1),
+    ]
+    return torch.stack(rows, dim=1)
+
+
+def recolour(pixels: Tensor, kind_B: Tensor, factor_B: Tensor, levels_B: Tensor) -> Tensor:
+    """Each sample changes in brightness, contrast, saturation, or the number of its levels."""
+    changes = torch.stack([change(factor_B) for change in (ops.brightness, ops.contrast, ops.saturation)])
+    chosen_B3 = changes[kind_B.clamp(max=2).long(), torch.arange(len(kind_B), device=kind_B.device)]
+    has_fewer_levels = (kind_B == 3).view(-1, 1, 1, 1)
+    return torch.where(has_fewer_levels, ops.posterize(pixels, levels_B), ops.blend(pixels, chosen_B3))

@@ -126,3 +126,25 @@ def equalize(images: Tensor) -> Tensor:
     table = ((below + step // 2) // step.clamp(min=1)).clamp(max=255)
     table = torch.where(step > 0, table, torch.arange(256, device=images.device))
     return (table / 255).gather(2, levels).view_as(images)
+
+
+def posterize(images: Tensor, levels_B: Tensor) -> Tensor:
+    """Leave so many levels in each channel, a power of two; values are rounded down."""
+    step = (256 / levels_B).view(-1, 1, 1, 1)
+    return (images * 255).round_().div_(step).floor_().mul_(step).div_(255)
+
+
+def warp(images: Tensor, affine_B23: Tensor) -> Tensor:
+    """Move every pixel by an affine map from output to input, both in [-1, 1]; zero comes in from beyond the edge."""
+    grid = F.affine_grid(affine_B23, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, align_corners=False, padding_mode="zeros")
+
+
+def cut_out(images: Tensor, middles_2B: Tensor, side_B: Tensor) -> Tensor:
+    """A gray square instead of the pixels around the middle, rows first; it may reach over the edge."""
+    rows, columns = (torch.arange(0.5, size, device=images.device) for size in images.shape[2:])
+    half = side_B[:, None] / 2
+    hidden_rows, hidden_columns = (
+        (pixels - middle[:, None]).abs() < half for pixels, middle in zip((rows, columns), middles_2B, strict=True)
+    )
+    return images.masked_fill((hidden_rows[:, :, None] & hidden_columns[:, None])[:, None], 0.5)

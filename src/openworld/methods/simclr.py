@@ -3,25 +3,20 @@
 The two views of an image attract each other, all other images repel. Labels are used only to name clusters: the head
 holds the k-means centres of the features, those that the labelled samples match best as the seen classes.
 
-Shapes: U samples in two views, D features, K classes (seen first, then novel).
+Shapes: U samples in two views.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from openworld.clusters import clustered_head
 from openworld.config import Config
 from openworld.data.batches import Batch, Batches
 from openworld.data.problem import TrainingSet
-from openworld.features import extract
-from openworld.kmeans import kmeans_sweep
 from openworld.methods.base import Method, StepResult
-from openworld.metrics import matched_columns
 from openworld.nets import BODIES, Network
 from openworld.rng import generator
-
-RUNS = 3
-"""Of k-means, of which the best counts."""
 
 
 class Simclr(Method):
@@ -52,14 +47,8 @@ class Simclr(Method):
     @torch.no_grad()
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
         """The head becomes the clusters of all samples' features."""
-        data = batches.data
-        labelled, unlabelled = (extract(average, part, data.family) for part in (data.labelled, data.unlabelled))
-        source = generator(self.seed, "clusters", step, device=data.device)
-        (clusters,) = kmeans_sweep(torch.cat([labelled, unlabelled]), [data.num_classes], source, RUNS)
-        best = int(clusters.inertia.argmin())
-        labels = clusters.labels[best, : len(labelled)]
-        average.head.weight.copy_(clusters.centres[best][seen_first(labels, data.labels, data.num_classes)])
-        average.head.normalise()
+        source = generator(self.seed, "clusters", step, device=batches.data.device)
+        average.head.weight.copy_(clustered_head(average, batches.data, source))
 
 
 def nt_xent(projected: Tensor, temperature: float) -> StepResult:
@@ -70,16 +59,3 @@ def nt_xent(projected: Tensor, temperature: float) -> StepResult:
     found = cosines.detach().argmax(dim=1) == partners
     attracted = cosines.detach().gather(1, partners[:, None]).mean()
     return StepResult(loss, {"partner_found": found.float().mean(), "partner_cosine": attracted})
-
-
-def seen_first(clusters_L: Tensor, labels_L: Tensor, num_clusters: int) -> Tensor:
-    """An order of the clusters that begins with those which the seen classes match best, one each.
-
-    >>> seen_first(torch.tensor([2, 2, 1]), torch.tensor([0, 0, 1]), num_clusters=3).tolist()
-    [2, 1, 0]
-    """
-    num_seen = int(labels_L.max()) + 1
-    counts = torch.zeros(num_seen, num_clusters, dtype=torch.int64)
-    counts.index_put_((labels_L.cpu(), clusters_L.cpu()), torch.ones(len(labels_L), dtype=torch.int64), accumulate=True)
-    matched = matched_columns(counts.numpy()).tolist()
-    return torch.tensor([*matched, *(set(range(num_clusters)) - set(matched))], device=clusters_L.device)

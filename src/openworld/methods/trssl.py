@@ -2,7 +2,8 @@
 
 Where the paper and its authors' released code differ, this follows: the cosine head, Sinkhorn on cosines /
 epsilon, the standard deviation over views (the code); the prior of the unlabelled set and the order of its
-novel part (the paper, Section 3.1).
+novel part (the paper, Section 3.1). Beyond both, and off by default: a queue for Sinkhorn, stronger views to train
+on, and logits that make up for the share of labelled rows.
 
 Shapes: L labelled rows, U unlabelled samples, K classes (seen first, then novel).
 """
@@ -11,13 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openworld.config import Config
+from openworld.config import Config, Training
+from openworld.data.augment import draw_to_strengthen, strengthen
 from openworld.data.batches import Batch, Batches
 from openworld.data.problem import TrainingSet
+from openworld.errors import UserError
 from openworld.losses import soft_cross_entropy
 from openworld.methods.base import Method, StepResult
 from openworld.mix import draw_partners, draw_weight, mixup
 from openworld.nets import Network
+from openworld.rng import generator
 from openworld.sinkhorn import marginal_error, marginals, order_prior, sinkhorn
 from openworld.uncertainty import measure_uncertainty, temperatures
 
@@ -31,28 +35,40 @@ class Trssl(Method):
         super().__init__(config, data)
         self.options, self.seed = config.trssl, config.seed
         self.num_seen = data.num_seen
+        if self.options.strong_views and len(data.unlabelled.shape) == 1:
+            raise UserError("--strong-views: there are none of features, whose meaning is not known")
         self.first_uncertain_step = config.trssl.uncertainty_from * config.training.steps
         self.first_queued_step = config.trssl.queue_from * config.training.steps
         self.register_buffer("prior", data.prior.clone())
         initial = torch.full((len(data.unlabelled),), self.options.temperature, device=data.device)
         self.register_buffer("temperature_U", initial)  # line 2 of Algorithm 1
         self.register_buffer("queue", torch.zeros(2, self.options.queue, len(data.prior), device=data.device))
+        self.register_buffer("log_excess", excess_of_rows(data, config.training).log(), persistent=False)
 
-    def draw(self, rows: int, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Mixup's weight and partners; and what a row of the queue counts, 0 or 1."""
+    def draw(self, rows: int, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Mixup's weight and partners; what a row of the queue counts, 0 or 1; and how rows are strengthened."""
         weight = draw_weight(self.options.mixup_alpha, self.seed, step)
-        return weight, draw_partners(rows, self.seed, step), torch.tensor(float(step >= self.first_queued_step))
+        strengthened = rows if self.options.strong_views else 0
+        numbers = draw_to_strengthen(strengthened, generator(self.seed, "strengthen", step))
+        is_queued = torch.tensor(float(step >= self.first_queued_step))
+        return weight, draw_partners(rows, self.seed, step), is_queued, numbers
 
     def loss(
-        self, network: Network, batch: Batch, weight: Tensor, partners: Tensor, queue_weight: Tensor
+        self, network: Network, batch: Batch, weight: Tensor, partners: Tensor, queue_weight: Tensor, numbers: Tensor
     ) -> StepResult:
         """Lines 4 to 10 of Algorithm 1."""
         with torch.no_grad():
             pseudo_labels, logs = self.pseudo_labels(network(batch.views), queue_weight)
-        images, targets, temperature = self.rows(batch, pseudo_labels)
+            views = batch.views
+            if self.options.strong_views:
+                views = strengthen(views, numbers[:, len(batch.labels) :])
+        images, targets, temperature = self.rows(batch, views, pseudo_labels)
         if self.options.mixup:
             images, targets, temperature = mixup(images, targets, temperature, weight=weight, partners=partners)
-        loss = soft_cross_entropy(network(images) / temperature[:, None], targets)
+        logits = network(images) / temperature[:, None]
+        if self.options.balance:
+            logits = logits + self.log_excess
+        loss = soft_cross_entropy(logits, targets)
         return StepResult(loss, {**logs, "temperature": self.temperature_U[batch.index].mean()})
 
     def pseudo_labels(self, logits: Tensor, queue_weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -69,12 +85,12 @@ class Trssl(Method):
             targets, hard = harden_novel(targets, self.num_seen, options.threshold)
         return targets, {"hard_share": hard.float().mean(), "marginal_error": (error_a + error_b) / 2}
 
-    def rows(self, batch: Batch, pseudo_labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def rows(self, batch: Batch, views: Tensor, pseudo_labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Images, targets and temperatures: of the labelled samples, then of both views of the unlabelled ones."""
         labels = F.one_hot(batch.labels, len(self.prior)).float()
         fixed = torch.full(batch.labels.shape, self.options.temperature, device=labels.device)
         measured = self.temperature_U[batch.index]
-        images, targets = torch.cat([batch.labelled, batch.views]), torch.cat([labels, pseudo_labels])
+        images, targets = torch.cat([batch.labelled, views]), torch.cat([labels, pseudo_labels])
         return images, targets, torch.cat([fixed, measured, measured])
 
     def assign(self, logits_UK: Tensor, queue_QK: Tensor, queue_weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,3 +131,16 @@ def harden_novel(targets_BK: Tensor, num_seen: int, threshold: float) -> tuple[T
     hard_B = share_B >= threshold
     one_hot_BK = F.one_hot(num_seen + novel_B, num_classes).to(targets_BK.dtype)
     return torch.where(hard_B[:, None], one_hot_BK, targets_BK), hard_B
+
+
+def excess_of_rows(data: TrainingSet, training: Training) -> Tensor:
+    """(K,) how many times as often each class is met in a batch as it is among all samples.
+
+    Its logarithm, added to the logits in the loss alone, keeps a network from favouring what it meets most (Menon et
+    al., Long-tail learning via logit adjustment, ICLR 2021).
+    """
+    labelled_K = torch.bincount(data.labels, minlength=data.num_classes).to(data.prior)
+    met_K = training.batch_labelled * labelled_K / labelled_K.sum() + 2 * training.batch_unlabelled * data.prior
+    there_K = labelled_K + len(data.unlabelled) * data.prior
+    excess_K = (met_K / met_K.sum()) / (there_K / there_K.sum())
+    return torch.where(there_K > 0, excess_K, 1.0)  # what is nowhere, is not met

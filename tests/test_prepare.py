@@ -1,0 +1,130 @@
+"""What comes before the first step: features in the run's own folder, the number of classes, the minutes of each."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_start import SHORT, weights
+from worlds import RUNTIME, last_checkpoint, run, stopped, trained
+
+import openworld
+from openworld import prepare
+from openworld.class_count import Estimate
+from openworld.config import replace
+from openworld.plan import plan_run
+from openworld.pretrain import plan_features
+from openworld.record import RunFolder
+
+BEGIN = ("--start", "simclr", "--start-steps", 3)
+
+
+def summary_of(path: str) -> dict:
+    return json.loads(Path(path, "summary.json").read_text())
+
+
+def test_features_are_learnt_first_and_the_run_begins_with_them(capsys):
+    loud = [flag for flag in SHORT if flag != "--quiet"]
+    assert run("train", *loud, *BEGIN, "--out", "r") == 0
+    assert "learning features first, without labels: 3 steps in r/simclr" in capsys.readouterr().err
+    features = summary_of("r/simclr")
+    assert (features["method"], features["steps"], features["recipe"]) == ("simclr", 3, "simclr")
+    taken, begun = weights("r/simclr", 3), weights("r", 0)
+    assert all((taken[name] == begun[name]).all() for name in taken if name.startswith("body."))
+    assert (summary_of("r")["method"], summary_of("r")["start"]) == ("trssl", "simclr")
+
+
+def test_it_is_the_same_as_two_commands():
+    assert run("train", *SHORT, *BEGIN, "--out", "r") == 0
+    features = replace(plan_features({"start_steps": 3}, RUNTIME).config, {})
+    trained("apart", features)
+    assert run("train", *SHORT, "--start", "apart", "--out", "second") == 0
+    assert last_checkpoint(RunFolder(Path("r"))) == last_checkpoint(RunFolder(Path("second")))
+
+
+def test_features_that_were_begun_are_finished_and_a_finished_run_needs_them_no_more():
+    features = plan_features({"start_steps": 3}, RUNTIME).config
+    stopped("r/simclr", features, step=2)
+    assert run("train", *SHORT, *BEGIN, "--resume", "--out", "r") == 0
+    assert run("train", *SHORT, *BEGIN, "--out", "whole") == 0
+    assert last_checkpoint(RunFolder(Path("r"))) == last_checkpoint(RunFolder(Path("whole")))
+    Path("r/simclr").rename("gone")
+    Path("r/summary.json").unlink()
+    assert run("train", *SHORT, *BEGIN, "--resume", "--out", "r") == 0
+
+
+def test_a_recipe_may_ask_for_features_and_says_for_how_many_steps():
+    assert run("train", *SHORT, "--recipe", "pretrained", "--start-steps", 3, "--out", "r") == 0
+    assert (summary_of("r")["recipe"], summary_of("r")["start"]) == ("pretrained", "simclr")
+    assert summary_of("r/simclr")["steps"] == 3
+
+
+@pytest.fixture
+def twelve(monkeypatch) -> list[dict]:
+    """An estimate of 12 classes, whatever the features; and what it was asked."""
+    asked = []
+
+    def estimate(settings, runtime, out, minutes=None, dataset=None):
+        asked.append({**settings, "minutes": minutes})
+        return Estimate(num_classes=12, low=11, high=13, num_seen=5, estimator="neighbours", curve=(), details={})
+
+    monkeypatch.setattr(prepare, "estimate_classes", estimate)
+    return asked
+
+
+def test_the_same_features_count_the_classes_and_begin_the_run(twelve):
+    assert run("train", *SHORT, *BEGIN, "--num-classes", "auto", "--out", "r") == 0
+    assert twelve[0]["start_steps"] == 3
+    assert summary_of("r")["num_classes"] == 12
+    assert len(weights("r", 0)["head.weight"]) == 12
+
+
+@pytest.mark.parametrize(
+    ("flags", "before", "left"),
+    [
+        ({"start": "simclr"}, 4.0, 4.0),
+        ({"num_classes": "auto"}, 2.0, 6.0),
+        ({"start": "simclr", "num_classes": "auto"}, 4.0, 4.0),
+    ],
+)
+def test_the_minutes_are_shared(flags, before, left, twelve, monkeypatch):
+    planned = []
+
+    def plan(asked, runtime, minutes=None, dataset=None, count_is_estimated=False):
+        planned.append((minutes, count_is_estimated))
+        return plan_run({**asked, "steps": 2, "batch_labelled": 16, "batch_unlabelled": 16}, runtime)
+
+    monkeypatch.setattr(prepare, "plan_run", plan)
+    monkeypatch.setattr(prepare, "plan_features", lambda asked, runtime, minutes, dataset: planned.append(minutes))
+    monkeypatch.setattr(prepare, "learn_features", lambda plan, out, runtime: None)
+    prepare.prepare_run(flags, RUNTIME, Path("r"), 8.0)
+    assert planned[-1] == (left, "num_classes" in flags)
+    assert planned[:-1] == ([before] if "start" in flags else [])
+    assert [question["minutes"] for question in twelve] == ([before] if "num_classes" in flags else [])
+
+
+def test_steps_that_are_given_win_over_the_recipe_but_not_over_minutes():
+    steps = plan_features({"start_steps": 7}, RUNTIME, minutes=5.0).config.training.steps
+    assert steps == 7
+    assert plan_features({}, RUNTIME).config.training.steps == 550
+
+
+def test_arrays_may_begin_with_features_too():
+    images = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    labels = np.where(np.arange(60) < 20, np.arange(60) % 2, -1)
+    settings = {"steps": 2, "start_steps": 2, "batch_labelled": 8, "batch_unlabelled": 8, "num_classes": 3}
+    summary = openworld.train_on(images, labels, start="simclr", out="r", device="cpu", **settings)
+    assert (summary["start"], summary_of("r/simclr")["steps"]) == ("simclr", 2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "answer"),
+    [
+        (["--start-steps", 0], "--start-steps is 0; it must be 1 or more"),
+        (["--minutes", 1], "--minutes and --steps both say how long to train"),
+        (["--labelled", 0], "--labelled is 0.0; it must be above 0"),
+    ],
+)
+def test_a_mistake_is_told_before_any_features_are_learnt(flags, answer, refused):
+    assert answer in refused("train", *SHORT, *BEGIN, *flags, "--out", "r")
+    assert not Path("r").exists()
