@@ -83,8 +83,9 @@ def lines_without_clock(run: RunFolder) -> list[dict]:
 def flags_of_commands() -> dict[str, list[str]]:
     """Of every command, those of `data` as `data check` and so on."""
     commands = dict(make_parser()._subparsers._group_actions[0].choices)
-    verbs = commands.pop("data")._subparsers._group_actions[0].choices
-    commands |= {f"data {name}": parser for name, parser in verbs.items()}
+    for name in ("data", "relay"):
+        verbs = commands.pop(name)._subparsers._group_actions[0].choices
+        commands |= {f"{name} {verb}": parser for verb, parser in verbs.items()}
     return {name: list(parser._option_string_actions) for name, parser in commands.items()}
 
 
