@@ -1,5 +1,6 @@
 """Small worlds for the tests."""
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from openworld.data.samples import Kept
 from openworld.learner import Learner
 from openworld.record import RunFolder
 from openworld.runtime import Runtime
+from openworld.signals import Interrupted
 from openworld.train import train
 
 CPU = torch.device("cpu")
@@ -68,6 +70,22 @@ def stopped(path: str, config: Config, step: int) -> None:
         patch.setattr(Learner, "learn", learn_or_die)
         with pytest.raises(Stop):
             trained(path, config)
+
+
+def interrupted(path: str, config: Config, step: int) -> RunFolder:
+    """A run that a signal stops when it has made this many steps."""
+    learn = Learner.learn
+
+    def learn_and_interrupt(self):
+        learn(self)
+        if self.step == step:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "learn", learn_and_interrupt)
+        with pytest.raises(Interrupted, match=f"stopped at step {step}"):
+            trained(path, config)
+    return RunFolder(Path(path))
 
 
 def last_checkpoint(run: RunFolder) -> dict[str, bytes]:

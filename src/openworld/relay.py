@@ -9,7 +9,6 @@ import io
 import json
 import shutil
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -50,9 +49,10 @@ def pack(run: RunFolder, folder: Path, warn: Callable[[str], None]) -> Stage:
     if saved.step == steps:
         warn(f"{run.path} is finished: copy it whole, since its relay makes its results anew, from the student")
     paths = [saved.path / name for name in OF_THE_CHECKPOINT] + [run.path / name for name in OF_THE_RUN]
-    files = cut(zipped(path for path in paths if path.exists()))
+    archive = zipped(path for path in paths if path.exists())
+    files = cut(archive)
     hashes = {name: sha256(content) for name, content in files.items()}
-    manifest = {"format": FORMAT, "step": saved.step, "pieces": hashes}
+    manifest = {"format": FORMAT, "step": saved.step, "sha256": sha256(archive), "pieces": hashes}
     files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()  # last: without it, the folder is no relay
     size = sum(map(len, files.values()))
     if size > MOST_OF_ALL:
@@ -66,13 +66,9 @@ def pack(run: RunFolder, folder: Path, warn: Callable[[str], None]) -> Stage:
 
 def unpack(folder: Path, path: Path) -> Stage:
     """Make a run of a relay, with a checkpoint like any other, from which training goes on."""
-    archive = joined(folder)
-    try:
-        contents = unzipped(archive)
-        student, method = (from_bytes(contents[f"{part}.safetensors"]) for part in ("model", "method"))
-        state = json.loads(contents["state.json"])
-    except (zipfile.BadZipFile, zlib.error, KeyError):
-        raise UserError(f"{folder} is damaged: its pieces do not make a run; pack it again") from None
+    contents = unzipped(joined(folder))
+    state = json.loads(contents["state.json"])
+    student, method = (from_bytes(contents[f"{part}.safetensors"]) for part in ("model", "method"))
     parts = {"model": student, "average": student, "optimizer": {}, "method": method}
     state["relayed"] = [*state.get("relayed", []), state["step"]]
     try:
@@ -99,7 +95,7 @@ def joined(folder: Path) -> bytes:
         raise UserError(f"{folder} is no relay: it has no {MANIFEST}")
     try:
         known = json.loads(manifest.read_bytes())
-        made_as, hashes = known["format"], dict(known["pieces"])
+        made_as, whole, hashes = known["format"], known["sha256"], dict(known["pieces"])
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{manifest} is damaged: carry it again") from None
     if made_as != FORMAT:
@@ -111,7 +107,10 @@ def joined(folder: Path) -> bytes:
     for name, content in pieces.items():
         if sha256(content) != hashes[name]:
             raise UserError(f"{folder / name} is damaged: its sha256 is not {hashes[name]}; carry it again")
-    return b"".join(pieces.values())
+    archive = b"".join(pieces.values())
+    if sha256(archive) != whole:
+        raise UserError(f"{manifest} is damaged: its pieces do not make a whole; carry it again")
+    return archive
 
 
 def cut(archive: bytes) -> dict[str, bytes]:
