@@ -1,5 +1,6 @@
 """Small worlds for the tests."""
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from openworld.data.samples import Kept
 from openworld.learner import Learner
 from openworld.record import RunFolder
 from openworld.runtime import Runtime
+from openworld.signals import Interrupted
 from openworld.train import train
 
 CPU = torch.device("cpu")
@@ -70,6 +72,22 @@ def stopped(path: str, config: Config, step: int) -> None:
             trained(path, config)
 
 
+def interrupted(path: str, config: Config, step: int) -> RunFolder:
+    """A run that a signal stops when it has made this many steps."""
+    learn = Learner.learn
+
+    def learn_and_interrupt(self):
+        learn(self)
+        if self.step == step:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "learn", learn_and_interrupt)
+        with pytest.raises(Interrupted, match=f"stopped at step {step}"):
+            trained(path, config)
+    return RunFolder(Path(path))
+
+
 def last_checkpoint(run: RunFolder) -> dict[str, bytes]:
     """The files of a finished run's last step."""
     folder = run.checkpoints / f"step-{run.config().training.steps:08d}"
@@ -83,8 +101,9 @@ def lines_without_clock(run: RunFolder) -> list[dict]:
 def flags_of_commands() -> dict[str, list[str]]:
     """Of every command, those of `data` as `data check` and so on."""
     commands = dict(make_parser()._subparsers._group_actions[0].choices)
-    verbs = commands.pop("data")._subparsers._group_actions[0].choices
-    commands |= {f"data {name}": parser for name, parser in verbs.items()}
+    for name in ("data", "relay"):
+        verbs = commands.pop(name)._subparsers._group_actions[0].choices
+        commands |= {f"{name} {verb}": parser for verb, parser in verbs.items()}
     return {name: list(parser._option_string_actions) for name, parser in commands.items()}
 
 

@@ -6,7 +6,20 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from openworld import __version__
-from openworld.commands import bench, data, estimate, evaluate, export, name, paper, predict, report, suggest, train
+from openworld.commands import (
+    bench,
+    data,
+    estimate,
+    evaluate,
+    export,
+    name,
+    paper,
+    predict,
+    relay,
+    report,
+    suggest,
+    train,
+)
 from openworld.commands.common import Parser, fail
 from openworld.errors import UserError
 
@@ -37,6 +50,6 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"openworld {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (train, evaluate, predict, report, name, suggest, export, estimate, paper, data, bench):
+    for command in (train, evaluate, predict, report, name, suggest, export, estimate, paper, data, relay, bench):
         command.add(commands)
     return parser

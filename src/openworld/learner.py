@@ -48,6 +48,7 @@ class Learner:
         self.recorder = Recorder()
         self.answering: Network | None = None
         self.meter = Meter()
+        self.relayed: list[int] = []  # the steps from which it was carried on elsewhere, by relay.py
         self.step = 0
 
     def learn(self) -> None:
@@ -106,7 +107,7 @@ class Learner:
             "optimizer": self.optimiser.state(),
             "method": self.method.state_dict(),
         }
-        checkpoint.save(run.checkpoints, self.step, parts, {"meter": self.meter.state()})
+        checkpoint.save(run.checkpoints, self.step, parts, {"meter": self.meter.state(), "relayed": self.relayed})
 
     def start_from(self, saved: checkpoint.Checkpoint, clusters: bool) -> None:
         """Take over the averaged network of another run, all but its head; that may be the clusters of its features."""
@@ -131,6 +132,7 @@ class Learner:
         saved.load_into(self.method, "method")
         self.optimiser.load(saved.tensors("optimizer"))
         self.meter.load(saved.state["meter"], next(self.network.parameters()).device)
+        self.relayed = saved.state.get("relayed", [])
         self.step = saved.step
 
 

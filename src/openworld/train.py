@@ -176,6 +176,7 @@ def summarise(
         "num_classes_estimated": problem.num_classes is not None and run.estimated_classes() == problem.num_classes,
         "num_seen": world.training.num_seen,
         "steps": learner.step,
+        "relayed": learner.relayed,
         "seconds": clock.seconds(),
         "seed": config.seed,
         "dataset": config.data,

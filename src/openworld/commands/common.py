@@ -1,6 +1,7 @@
 """What the commands share: a parser whose errors are one line, flags that mean the same everywhere, tables."""
 
 import argparse
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -48,6 +49,13 @@ def add_command(commands, name: str, run: Callable[[argparse.Namespace], int], s
     parser.set_defaults(command=run, parser=parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
+
+
+def add_verbs(commands, name: str, summary: str):
+    """A command that only stands for others, such as `data` for `data check` and `data show`."""
+    parser = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+    parser.set_defaults(parser=parser)
+    return parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
 
 
 def add_data_flags(parser: Parser) -> None:
@@ -101,6 +109,10 @@ def runtime_of(parsed: argparse.Namespace) -> "Runtime":
 
     flags = ("device", "data_dir", "workers", "compile", "deterministic", "quiet")
     return make_runtime(**{"device": "cpu", **{flag: getattr(parsed, flag) for flag in flags if hasattr(parsed, flag)}})
+
+
+def resume_command(run: Path) -> str:
+    return f"openworld train --resume --out {shlex.quote(str(run))}"
 
 
 def number_or_auto(text: str) -> int | str:

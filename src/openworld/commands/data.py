@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from openworld.commands.common import Parser, add_command, add_data_flags, print_table, runtime_of
+from openworld.commands.common import add_command, add_data_flags, add_verbs, print_table, runtime_of
 from openworld.config import options
 from openworld.errors import UserError
 from openworld.places import count_cores, default_data_dir
@@ -18,11 +18,7 @@ SHOWN_OF_A_CLASS, MOST_SAMPLES = 10, 20
 
 
 def add(commands) -> None:
-    summary = "Check data, look at it, or fetch a benchmark."
-    parser = commands.add_parser("data", help=summary, description=summary, allow_abbrev=False)
-    parser.set_defaults(parser=parser)
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-
+    verbs = add_verbs(commands, "data", "Check data, look at it, or fetch a benchmark.")
     summary = "Decode everything once: counts, sizes, broken files, and what is there twice."
     checking = add_command(verbs, "check", run_check, summary)
     showing = add_command(verbs, "show", run_show, "Draw a contact sheet: samples of every class, or random views.")

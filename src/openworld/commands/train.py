@@ -16,6 +16,7 @@ from openworld.commands.common import (
     fail,
     print_scores,
     print_table,
+    resume_command,
     runtime_of,
 )
 from openworld.config import Config, flatten, options, read_toml, replace
@@ -100,9 +101,8 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def how_to_go_on(folder: "RunFolder") -> str:
-    command = f"openworld train --resume --out {shlex.quote(str(folder.path))}"
     if folder.exists:
-        return f"continue with: {command}"
+        return f"continue with: {resume_command(folder.path)}"
     return f"continue with the same settings and --resume --out {shlex.quote(str(folder.path))}"
 
 
@@ -116,6 +116,9 @@ def print_summary(config: Config, summary: dict[str, Any]) -> None:
     else:
         rows = [(name, f"{count:,}") for name, count in summary["class_sizes"].items()]
         print_table("unlabelled samples by predicted class", ("class", "samples"), rows)
+    if summary.get("relayed"):
+        steps = ", ".join(f"{step:,}" for step in summary["relayed"])
+        print(f"relayed at step {steps}: the averaged model and momentum began again there")
 
 
 def unchanged(folder: "RunFolder", asked: dict[str, Any]) -> Config:

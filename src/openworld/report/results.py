@@ -123,6 +123,7 @@ def _key_facts(facts: Facts) -> Html:
         "method": f"{config.method}, network {config.training.network}",
         "turned off": ", ".join(summary.get("switches", [])),
         "steps": f"{facts.step:,}{left} ({duration(facts.seconds)})",
+        "relayed at step": ", ".join(f"{step:,}" for step in summary.get("relayed", [])),
         "device": summary.get("device") or (facts.sessions[-1].get("device") if facts.sessions else None),
         "seed": config.seed,
         "broken images left out": summary.get("dropped_images") or None,
