@@ -121,10 +121,13 @@ def test_another_length_recipe_or_setting_is_another_row(results):
 
 
 def test_what_the_split_and_the_row_settle_is_no_other_setting(results):
-    results(a_result(0, {"num_classes": 100}), a_result(1, {"start": "r/simclr"}, start="r/simclr", start_run={}))
+    start_run = {"method": "simclr", "steps": 20_480}
+    results(
+        a_result(0, {"num_classes": 100}), a_result(1, {"start": "r/simclr"}, start="r/simclr", start_run=start_run)
+    )
     assert [row[0] for row in ours()] == [
         "cifar100, paper, 40,000 steps",
-        "cifar100, paper from SimCLR, 40,000 steps",
+        "cifar100, paper, simclr 20,480 + 40,000 steps",
     ]
 
 

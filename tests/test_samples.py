@@ -25,7 +25,7 @@ from openworld.data.own import from_arrays, read_own
 from openworld.data.pool import Pool
 from openworld.data.problem import OpenWorld, pose
 from openworld.data.reading import read_piece
-from openworld.data.samples import Feeder, Kept, Streamed
+from openworld.data.samples import Feeder, Joined, Kept, Streamed
 from openworld.data.store import Store
 from openworld.errors import UserError
 from openworld.recipes import own
@@ -311,3 +311,11 @@ def test_the_fingerprint_sees_every_change(photos):
         now = fingerprint(change)
         assert now not in seen
         seen.add(now)
+
+
+def test_lots_are_numbered_through_and_taken_in_the_order_asked_for():
+    first, second = (torch.arange(start, start + 5, dtype=torch.uint8).view(-1, 1, 1, 1) for start in (0, 5))
+    joined = Joined(Kept(first, CPU), Kept(second, CPU))
+    assert len(joined) == 10
+    for wanted in ([7, 0, 9, 3, 3, 5], [1, 2], [8, 6]):
+        assert joined.take(torch.tensor(wanted)).flatten().tolist() == wanted

@@ -80,11 +80,15 @@ def test_the_head_holds_clusters_in_which_the_labelled_samples_find_their_class(
 # Learning ----------------------------------------------------------------------------------------------------
 
 
-def test_no_labelled_samples_are_in_a_batch():
-    learner = Learner(TINY, pose(TINY, RUNTIME).training, RUNTIME)
-    batch = learner.batches.at(0)
+def test_labelled_samples_come_among_the_others_without_their_labels():
+    data = pose(TINY, RUNTIME).training
+    batches = Learner(TINY, data, RUNTIME).batches
+    batch = batches.at(0)
     assert (len(batch.labelled), len(batch.labels), len(batch.views)) == (0, 0, 32)
-    assert learner.batches.rows == 32
+    assert batches.rows == 32
+    num_samples = len(data.labelled) + len(data.unlabelled)
+    met = torch.cat([batches.draw(step).index for step in range(-(-num_samples // 16))])
+    assert set(met.tolist()) == set(range(num_samples))
 
 
 def test_the_loss_falls_and_features_get_better():

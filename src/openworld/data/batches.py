@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from openworld.config import Training
 from openworld.data.problem import TrainingSet
+from openworld.data.samples import Joined
 from openworld.engine import Recorder, stage
 from openworld.errors import UserError
 from openworld.rng import generator
@@ -25,7 +26,7 @@ class Drawn(NamedTuple):
     labels: Tensor
     """(L,) class numbers."""
     index: Tensor
-    """(U,) positions in the unlabelled set."""
+    """(U,) positions in the unlabelled set; in the whole set where no labels are used."""
 
     def shown(self, view: Callable[[Tensor, Tensor], Tensor]) -> "Batch":
         images, num_labelled = view(self.samples, self.numbers), len(self.labels)
@@ -56,6 +57,8 @@ class Batches:
     def __init__(self, data: TrainingSet, training: Training, seed: int, num_views: int, uses_labels: bool = True):
         check_batch_sizes(data, training)
         self.num_labelled = training.batch_labelled if uses_labels else 0
+        # without labels all samples are alike
+        self.unlabelled = data.unlabelled if uses_labels else Joined(data.labelled, data.unlabelled)
         self.data, self.training, self.seed, self.num_views = data, training, seed, num_views
         self._orders: dict[tuple[str, int], Tensor] = {}
         self._recorders: WeakKeyDictionary[nn.Module, Recorder] = WeakKeyDictionary()
@@ -68,7 +71,7 @@ class Batches:
     def draw(self, step: int) -> Drawn:
         data = self.data
         labelled, index = self._positions_at(step)
-        unlabelled = data.unlabelled.take(index)
+        unlabelled = self.unlabelled.take(index)
         samples = torch.cat([data.labelled.take(labelled), *[unlabelled] * self.num_views])
         self._read_ahead(step)
         return Drawn(
@@ -108,13 +111,13 @@ class Batches:
             for ahead in range(step + 1, step + 1 + STEPS_AHEAD):
                 labelled, index = self._positions_at(ahead)
                 self.data.labelled.prefetch(labelled)
-                self.data.unlabelled.prefetch(index)
+                self.unlabelled.prefetch(index)
 
     def _positions_at(self, step: int) -> tuple[Tensor, Tensor]:
         """The numbers of the labelled and of the unlabelled samples of a step."""
         return (
             self._positions("labelled", len(self.data.labelled), self.num_labelled, step),
-            self._positions("unlabelled", len(self.data.unlabelled), self.training.batch_unlabelled, step),
+            self._positions("unlabelled", len(self.unlabelled), self.training.batch_unlabelled, step),
         )
 
     def _positions(self, purpose: str, size: int, count: int, step: int) -> Tensor:

@@ -66,6 +66,34 @@ class Kept:
             yield self.ferry(chunk, self.device)
 
 
+class Joined:
+    """Lots of samples, numbered through."""
+
+    def __init__(self, *lots: Samples):
+        self.lots = lots
+
+    def __len__(self) -> int:
+        return sum(map(len, self.lots))
+
+    def take(self, index: Tensor) -> Tensor:
+        rows, taken = zip(*((rows, lot.take(numbers)) for lot, rows, numbers in self._by_lot(index)), strict=True)
+        in_order = torch.cat(rows).argsort()
+        return torch.cat(taken)[stage(in_order, taken[0].device)]
+
+    def prefetch(self, index: Tensor) -> None:
+        for lot, _, numbers in self._by_lot(index):
+            lot.prefetch(numbers)
+
+    def _by_lot(self, index: Tensor) -> Iterator[tuple[Samples, Tensor, Tensor]]:
+        """A lot, the rows that it fills, and its own numbers of the samples in them."""
+        first = 0
+        for lot in self.lots:
+            (rows,) = ((index >= first) & (index < first + len(lot))).nonzero(as_tuple=True)
+            if len(rows):
+                yield lot, rows, index[rows] - first
+            first += len(lot)
+
+
 def chunk_size(shape: Sequence[int]) -> int:
     pixels = shape[-1] * shape[-2] if len(shape) == 3 else 1
     return max(1, min(CHUNK_SAMPLES, CHUNK_PIXELS // pixels))

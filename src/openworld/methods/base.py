@@ -31,7 +31,7 @@ class Method(nn.Module, ABC):
     num_views: int
     """Views of each unlabelled sample that it wants in a batch."""
     uses_labels = True
-    """Whether it wants labelled samples in a batch."""
+    """Whether it wants labelled samples in a batch; else those come among the others, without their labels."""
     trains_head = True
     """Whether the head is trained by the loss; else `end_epoch` sets it."""
 

@@ -67,7 +67,7 @@ NOTES = (
     "ours: protocol trssl (strict), the official test set, the last checkpoint; mean ± standard deviation over seeds. "
     "gap: our All beside TRSSL's as printed.",
     "named by recipe (`openworld train --recipe`, docs/paper.md); flags after its name were set besides it.",
-    "from SimCLR (recipe `pretrained`): begins with features learnt without labels from the same images, which the "
+    "simclr (recipe `pretrained`): begins with features learnt without labels from the same images, which the "
     "paper does not claim; minutes include that.",
 )
 
@@ -149,7 +149,7 @@ PROBLEM = {
     "dropped_images": 0,
 }
 """The fields of a result that say that it answers the paper's question."""
-SAID_ELSEWHERE = ("data", "recipe", "seed", "labelled", "num_classes", "steps", "start")
+SAID_ELSEWHERE = ("data", "recipe", "seed", "labelled", "num_classes", "steps", "start", "start_steps")
 """Settings that a row shows, or that decide which row it is."""
 
 
@@ -176,8 +176,8 @@ def objections(result: dict[str, Any], item: str) -> list[str]:
 def label_of(result: dict[str, Any]) -> str:
     """How a run was made, whatever its seed: runs that share it share a row."""
     way = " ".join([result["recipe"], *changed_flags(result)])
-    start = " from SimCLR" if "start_run" in result else ""
-    return f"{result['dataset']}, {way}{start}, {result['steps']:,} steps"
+    before = "{method} {steps:,} + ".format(**result["start_run"]) if "start_run" in result else ""
+    return f"{result['dataset']}, {way}, {before}{result['steps']:,} steps"
 
 
 def changed_flags(result: dict[str, Any]) -> list[str]:

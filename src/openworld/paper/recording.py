@@ -1,6 +1,7 @@
 """From a run folder to a result that can be recorded: the fields of its summary, beside the evidence for them."""
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 from openworld.errors import UserError
@@ -15,7 +16,7 @@ def result_of(run: RunFolder) -> dict[str, Any]:
         raise UserError(f"{run.path} is not finished: continue it with `{how}`")
     if environment is None:
         raise UserError(f"{run.path}: without its environment.json nobody knows what made this result")
-    features = RunFolder(run.path / FEATURES_RUN).summary()
+    features = start_of(run, summary["start"])
     stages = [summary, features] if features else [summary]
     return {
         **summary,
@@ -26,3 +27,10 @@ def result_of(run: RunFolder) -> dict[str, Any]:
         "epochs": run.metrics(),
         **({"start_run": features} if features else {}),
     }
+
+
+def start_of(run: RunFolder, start: str | None) -> dict[str, Any] | None:
+    """The summary of the run with which one began: in its own folder, or elsewhere."""
+    if start is None:
+        return None
+    return RunFolder(run.path / FEATURES_RUN if start == FEATURES_RUN else Path(start)).summary()
