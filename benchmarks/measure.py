@@ -20,8 +20,8 @@ from pathlib import Path
 from openworld.cli import make_parser
 from openworld.commands.common import runtime_of
 from openworld.commands.train import asked_for
-from openworld.config import replace, write_toml
-from openworld.plan import plan_run
+from openworld.config import write_toml
+from openworld.prepare import prepare_run
 from openworld.record import RunFolder, environment
 from openworld.train import train
 
@@ -36,12 +36,12 @@ def main() -> None:
     ours, train_flags = parser.parse_known_args()
     parsed = make_parser().parse_args(["train", *train_flags])
     runtime = runtime_of(parsed)
-    plan = plan_run(asked_for(parsed), runtime, parsed.minutes)
     runs = []
     for seed in ours.seeds:
         with tempfile.TemporaryDirectory() as folder:
             run = RunFolder(Path(folder) / "run")
-            summary = train(replace(plan.config, {"seed": seed}), run, runtime)
+            plan = prepare_run({**asked_for(parsed), "seed": seed}, runtime, run.path, parsed.minutes)
+            summary = train(plan.config, run, runtime, plan.world)
             runs.append({**summary, "epochs": run.metrics()})
         record(ours, plan.config, runtime.device, runs)
         print(json.dumps({key: summary[key] for key in ("seed", "seen", "novel", "all", "seconds")}))

@@ -23,7 +23,7 @@ from measure import RESULTS, commit
 from openworld.cli import make_parser
 from openworld.commands.common import runtime_of
 from openworld.commands.train import asked_for
-from openworld.plan import plan_run
+from openworld.prepare import prepare_run
 from openworld.record import RunFolder, environment
 from openworld.signals import Interrupted
 from openworld.train import train
@@ -55,13 +55,13 @@ def main() -> None:
 def run(flags: list[str], seconds: float) -> dict:
     parsed = make_parser().parse_args(["train", *flags])
     runtime = runtime_of(parsed)
-    plan = plan_run(asked_for(parsed), runtime, parsed.minutes)
     alarm = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
     alarm.daemon = True
     with tempfile.TemporaryDirectory() as folder:
         folder = RunFolder(Path(folder) / "run")
         alarm.start()
         try:
+            plan = prepare_run(asked_for(parsed), runtime, folder.path, parsed.minutes)
             summary = train(plan.config, folder, runtime, plan.world)
         except Interrupted:
             summary = None

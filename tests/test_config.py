@@ -19,6 +19,7 @@ from openworld.config import (
 )
 from openworld.errors import UserError
 from openworld.methods import METHODS
+from openworld.prepare import prepare_run
 from openworld.recipes import RECIPES, recipe_for
 from openworld.record import RunFolder
 from openworld.train import train
@@ -70,6 +71,7 @@ def test_every_field_is_read_by_something_that_computes(monkeypatch):
         monkeypatch.setattr(section, "__getattribute__", watched)
     for method, config in configs.items():
         train(config, RunFolder(Path(method)), RUNTIME)
+    prepare_run({"start": "simclr", "start_steps": 1}, RUNTIME, Path("begun"))
     provenance = {"recipe"}
     assert {option.name for option in options()} - read == provenance
 
@@ -128,7 +130,8 @@ def test_a_value_out_of_range_names_its_flag(field, value):
 
 def test_the_recipe_follows_from_the_data_and_the_method_unless_named():
     assert recipe_for("auto", "digits", is_benchmark=True, method="trssl") == "digits"
-    assert recipe_for("auto", "cifar100", is_benchmark=True, method="trssl") == "paper"
+    assert recipe_for("auto", "cifar100", is_benchmark=True, method="trssl") == "pretrained"
+    assert recipe_for("auto", "aircraft", is_benchmark=True, method="trssl") == "paper"
     assert recipe_for("auto", "cifar100", is_benchmark=True, method="simclr") == "simclr"
     for method in METHODS:
         assert recipe_for("auto", "photos", is_benchmark=False, method=method) == "own"

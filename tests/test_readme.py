@@ -13,7 +13,7 @@ from openworld.paper.recorded import name_of
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PAGES = ("data", "design", "estimate", "export", "paper", "performance", "predict", "python", "report", "suggest")
-PAGES += ("tutorial",)
+PAGES += ("relay", "tutorial")
 NOT_OURS = {"--data", "--images", "--test-images", "--sides", "--known", "--new"}
 """Flags of the script that makes the tutorial's photos."""
 
