@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PAGES = ("data", "design", "estimate", "export", "paper", "performance", "predict", "python", "report", "suggest")
 PAGES += ("relay", "tutorial")
-NOT_OURS = {"--data", "--images", "--test-images", "--sides", "--known", "--new"}
-"""Flags of the script that makes the tutorial's photos."""
+NOT_OURS = {"--data", "--images", "--test-images", "--sides", "--known", "--new", "--seeds"}
+"""Flags of scripts: the one that makes the tutorial's photos, and those that measure."""
 
 
 def load(name: str):
