@@ -128,3 +128,12 @@ def test_arrays_may_begin_with_features_too():
 def test_a_mistake_is_told_before_any_features_are_learnt(flags, answer, refused):
     assert answer in refused("train", *SHORT, *BEGIN, *flags, "--out", "r")
     assert not Path("r").exists()
+
+
+def test_the_recipe_finds_novel_classes_in_a_fraction_of_the_steps():
+    """Guards `pretrained`, whole but short: from scratch, as many steps leave novel at 2 to 23 (docs/log.md)."""
+    short = ("--start-steps", 150, "--steps", 60, "--epoch-steps", 60, "--device", "cpu", "--quiet")
+    assert run("train", "--recipe", "pretrained", *short, "--out", "r") == 0
+    summary = summary_of("r")
+    assert summary["seen"] > 92
+    assert summary["novel"] > 85
