@@ -90,7 +90,7 @@ def simclr(data: str) -> Config:
     125 s; digits 88.0 / 89.5 / 88.7 (97.8) in 33 to 42 s on two CPU cores (benchmarks/results/estimation-*.json).
     """
     base = _benchmark(data)
-    settings: dict[str, Any] = {"steps": 20_480, "batch_unlabelled": 384, "lr": 0.3}
+    settings: dict[str, Any] = {"steps": 20_480, "epoch_steps": 4_096, "batch_unlabelled": 384, "lr": 0.3}
     if data == "digits":
         settings = {"batch_unlabelled": 256, "lr": 0.3}
     elif data in ("cifar10", "cifar100", "tiny-imagenet"):
