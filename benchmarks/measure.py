@@ -35,12 +35,14 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where NAME.json goes")
     ours, train_flags = parser.parse_known_args()
     parsed = make_parser().parse_args(["train", *train_flags])
+    if parsed.minutes is not None:
+        parser.error("--minutes gives every seed a length of its own: give --steps")
     runtime = runtime_of(parsed)
     runs = []
     for seed in ours.seeds:
         with tempfile.TemporaryDirectory() as folder:
             run = RunFolder(Path(folder) / "run")
-            plan = prepare_run({**asked_for(parsed), "seed": seed}, runtime, run.path, parsed.minutes)
+            plan = prepare_run({**asked_for(parsed), "seed": seed}, runtime, run.path)
             summary = train(plan.config, run, runtime, plan.world)
             runs.append({**summary, "epochs": run.metrics()})
         record(ours, plan.config, runtime.device, runs)

@@ -120,11 +120,44 @@ def test_another_length_recipe_or_setting_is_another_row(results):
     ]
 
 
+FEATURES = {"method": "simclr", "steps": 20_480, "dataset": "cifar100", "start": None}
+
+
+@pytest.mark.parametrize(
+    ("start_run", "answer"),
+    [
+        ({}, "what it started from is not recorded with it"),
+        ({**FEATURES, "start": "r/before"}, "what it started from had a start of its own"),
+        ({**FEATURES, "dataset": "tiny-imagenet"}, "it started from other images, tiny-imagenet"),
+    ],
+)
+def test_a_start_that_does_not_belong_keeps_a_run_out(start_run, answer, results):
+    result = a_result(1, {"start": "r/simclr"}, start="r/simclr", start_run=start_run)
+    (objection,) = accuracy.objections(result, "table1")
+    assert answer in objection
+    results(result)
+    assert ours()[0][0] == "cifar100, ours: not recorded"
+
+
+def test_a_relayed_run_says_so_in_its_row(results):
+    started = {"start": "simclr", "start_run": {**FEATURES, "relayed": [100]}}
+    results(a_result(0, relayed=[20_000]), a_result(1, relayed=[]), a_result(2, {"start": "simclr"}, **started))
+    assert sorted(row[0] for row in ours()) == [
+        "cifar100, paper, 40,000 steps",
+        "cifar100, paper, 40,000 steps, relayed",
+        "cifar100, paper, simclr 20,480 + 40,000 steps, relayed",
+    ]
+
+
+def test_a_shorter_run_has_features_as_much_shorter():
+    name, arguments = accuracy.training_of("table1", "cifar100", "pretrained", 0, 120)
+    assert name == "table1-cifar100-pretrained-seed0-120-steps"
+    assert arguments[-4:] == ["--steps", "120", "--start-steps", "360"]
+    assert "--start-steps" not in accuracy.training_of("table1", "cifar100", "paper", 0, 120)[1]
+
+
 def test_what_the_split_and_the_row_settle_is_no_other_setting(results):
-    start_run = {"method": "simclr", "steps": 20_480}
-    results(
-        a_result(0, {"num_classes": 100}), a_result(1, {"start": "r/simclr"}, start="r/simclr", start_run=start_run)
-    )
+    results(a_result(0, {"num_classes": 100}), a_result(1, {"start": "r/simclr"}, start="r/simclr", start_run=FEATURES))
     assert [row[0] for row in ours()] == [
         "cifar100, paper, 40,000 steps",
         "cifar100, paper, simclr 20,480 + 40,000 steps",

@@ -1,12 +1,13 @@
 """What comes before the first step: features in the run's own folder, the number of classes, the minutes of each."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from test_start import SHORT, weights
-from worlds import RUNTIME, last_checkpoint, run, stopped, trained
+from worlds import RUNTIME, Stop, last_checkpoint, run, stopped, trained
 
 import openworld
 from openworld import prepare
@@ -14,6 +15,7 @@ from openworld.class_count import Estimate
 from openworld.config import replace
 from openworld.plan import plan_run
 from openworld.pretrain import plan_features
+from openworld.recipes import RECIPES, digits
 from openworld.record import RunFolder
 
 BEGIN = ("--start", "simclr", "--start-steps", 3)
@@ -94,19 +96,73 @@ def test_the_minutes_are_shared(flags, before, left, twelve, monkeypatch):
         planned.append((minutes, count_is_estimated))
         return plan_run({**asked, "steps": 2, "batch_labelled": 16, "batch_unlabelled": 16}, runtime)
 
+    trained("r/simclr", plan_features({"start_steps": 1}, RUNTIME).config)
     monkeypatch.setattr(prepare, "plan_run", plan)
     monkeypatch.setattr(prepare, "plan_features", lambda asked, runtime, minutes, dataset: planned.append(minutes))
-    monkeypatch.setattr(prepare, "learn_features", lambda plan, out, runtime: None)
+    monkeypatch.setattr(prepare, "learn_features", lambda *arguments: None)
     prepare.prepare_run(flags, RUNTIME, Path("r"), 8.0)
     assert planned[-1] == (left, "num_classes" in flags)
-    assert planned[:-1] == ([before] if "start" in flags else [])
+    assert [minutes for minutes in planned if minutes == before] == ([] if "num_classes" in flags else [before])
     assert [question["minutes"] for question in twelve] == ([before] if "num_classes" in flags else [])
 
 
-def test_steps_that_are_given_win_over_the_recipe_but_not_over_minutes():
+def test_steps_that_are_given_win_over_the_recipe_and_over_minutes():
     steps = plan_features({"start_steps": 7}, RUNTIME, minutes=5.0).config.training.steps
     assert steps == 7
     assert plan_features({}, RUNTIME).config.training.steps == 550
+
+
+@pytest.fixture
+def asked_of_features(monkeypatch) -> list[dict]:
+    """What the features are planned by; none are learnt."""
+    asked = []
+
+    def plan(settings, runtime, minutes, dataset):
+        asked.append(settings)
+        raise Stop
+
+    monkeypatch.setattr(prepare, "plan_features", plan)
+    return asked
+
+
+def test_the_recipe_says_how_long_features_are_learnt(asked_of_features, monkeypatch):
+    begun = replace(digits("digits"), {"start": "simclr", "start_steps": 77})
+    monkeypatch.setitem(RECIPES, "digits", lambda data: begun)
+    for asked, expected in (({}, 77), ({"start_steps": 5}, 5)):
+        with pytest.raises(Stop):
+            prepare.prepare_run(asked, RUNTIME, Path("r"))
+        assert asked_of_features[-1]["start_steps"] == expected
+
+
+def test_features_are_learnt_by_the_network_of_the_run(asked_of_features):
+    with pytest.raises(Stop):
+        prepare.prepare_run({"start": "simclr", "recipe": "paper"}, RUNTIME, Path("r"))
+    assert asked_of_features[-1]["network"] == "resnet18-cifar"
+
+
+def test_the_run_says_how_long_its_features_were_learnt():
+    stopped("r/simclr", plan_features({"start_steps": 3}, RUNTIME).config, step=2)
+    assert run("train", *SHORT, *BEGIN, "--out", "r") == 0
+    assert RunFolder(Path("r")).config().training.start_steps == 3
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_begins_with_its_features_again(capsys):
+    assert run("train", *SHORT, *BEGIN, "--out", "r") == 0
+    before = last_checkpoint(RunFolder(Path("r")))
+    for path in Path("r/checkpoints").glob("*/model.safetensors"):
+        path.write_bytes(b"damaged")
+    Path("r/summary.json").unlink()
+    assert run("train", "--resume", "--out", "r", "--device", "cpu", "--quiet") == 0
+    assert last_checkpoint(RunFolder(Path("r"))) == before
+
+
+def test_features_that_are_gone_before_the_first_checkpoint_are_missed(refused):
+    assert run("train", *SHORT, *BEGIN, "--out", "r") == 0
+    for path in ("r/checkpoints", "r/simclr"):
+        shutil.rmtree(path)
+    Path("r/summary.json").unlink()
+    told = refused("train", "--resume", "--out", "r", "--device", "cpu")
+    assert "r/simclr, with which the run was to begin, is gone: start a new run" in told
 
 
 def test_arrays_may_begin_with_features_too():
@@ -123,11 +179,22 @@ def test_arrays_may_begin_with_features_too():
         (["--start-steps", 0], "--start-steps is 0; it must be 1 or more"),
         (["--minutes", 1], "--minutes and --steps both say how long to train"),
         (["--labelled", 0], "--labelled is 0.0; it must be above 0"),
+        (["--num-classes", 3], "--num-classes 3 is fewer than the 5 seen classes"),
+        (["--prior", "nofile.txt"], "nofile.txt"),
+        (["--batch-unlabelled", 100_000], "--batch-unlabelled 100000 is larger than"),
     ],
 )
 def test_a_mistake_is_told_before_any_features_are_learnt(flags, answer, refused):
     assert answer in refused("train", *SHORT, *BEGIN, *flags, "--out", "r")
     assert not Path("r").exists()
+
+
+def test_a_length_of_features_that_nobody_wants_is_refused(refused):
+    told = refused("train", *SHORT, "--start-steps", 7, "--out", "r")
+    assert "--start-steps is the length of --start simclr" in told
+    assert run("train", "--method", "simclr", *SHORT, "--out", "r/simclr") == 0
+    told = refused("train", *SHORT, "--start", "simclr", "--start-steps", 7, "--out", "r")
+    assert "r/simclr holds features for steps = 2, not 7: choose another --out" in told
 
 
 def test_the_recipe_finds_novel_classes_in_a_fraction_of_the_steps():

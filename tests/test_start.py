@@ -71,6 +71,12 @@ def test_it_is_found_from_another_folder_and_not_needed_to_resume():
     assert run("train", "--resume", "--out", "second", "--device", "cpu", "--quiet") == 0
 
 
+def test_the_same_command_goes_on():
+    assert run("train", *SHORT, "--out", "first") == 0
+    for _ in range(2):
+        assert run("train", *SHORT, "--start", "first", "--resume", "--out", "second") == 0
+
+
 @pytest.mark.parametrize(
     ("flags", "answer"),
     [

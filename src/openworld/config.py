@@ -66,7 +66,7 @@ class Training:
     start: str | None = None
     """First weights, all but the head: of a run; or simclr: features learnt first, without labels. By default drawn."""
     start_steps: int | None = None
-    """Updates for the features of --start simclr; by default those of the recipe simclr, or a share of --minutes."""
+    """Updates for the features of --start simclr; by default as the recipe says, or a share of --minutes."""
     augment: Literal["digits", "cifar", "simclr", "tiny", "photos", "imagenet", "features"] = "cifar"
     """The family of random views."""
     image_size: int | None = None

@@ -108,8 +108,8 @@ def find_features(
     plan = plan_features(asked, runtime, minutes, dataset)
     data = plan.world.training
     largest_count(max_classes, data.num_seen, len(data.labelled) + len(data.unlabelled))  # or refuse, before the work
-    run, world = learn_features(plan, out, runtime)
-    return *features_of_run(run, runtime, world), f"SimCLR, {run.config().training.steps} steps"
+    run = learn_features(plan, out, runtime, is_as_long=bool(asked.get("start_steps")))
+    return *features_of_run(run, runtime, plan.world), f"SimCLR, {run.config().training.steps} steps"
 
 
 def features_of_run(run: RunFolder, runtime: Runtime, world: OpenWorld | None = None) -> tuple[Tensor, TrainingSet]:

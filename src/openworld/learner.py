@@ -109,22 +109,23 @@ class Learner:
         }
         checkpoint.save(run.checkpoints, self.step, parts, {"meter": self.meter.state(), "relayed": self.relayed})
 
-    def start_from(self, saved: checkpoint.Checkpoint, clusters: bool) -> None:
-        """Take over the averaged network of another run, all but its head; that may be the clusters of its features."""
+    def take_body(self, saved: checkpoint.Checkpoint) -> None:
+        """Begin with the averaged network of another run, all but its head."""
         body = {
             name.removeprefix("body."): tensor
             for name, tensor in saved.tensors("average").items()
             if name.startswith("body.")
         }
-        networks = self.network, self.average.network
-        for network in networks:
+        for network in (self.network, self.average.network):
             network.body.load_state_dict(body)
-        if clusters:
-            data = self.batches.data
-            source = generator(self.batches.seed, "clusters", device=data.device)
-            head = clustered_head(frozen(self.average.network), data, source)
-            for network in networks:
-                network.head.load_state_dict({"weight": head})
+
+    def begin_with_clusters(self) -> None:
+        """The head begins as the clusters of the features: a drawn one has to find them first."""
+        data = self.batches.data
+        source = generator(self.batches.seed, "clusters", device=data.device)
+        head = clustered_head(frozen(self.average.network), data, source)
+        for network in (self.network, self.average.network):
+            network.head.load_state_dict({"weight": head})
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         saved.load_into(self.network, "model")

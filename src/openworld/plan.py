@@ -97,7 +97,7 @@ def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = No
     if config.recipe == "own":
         config = replace(config, own_settings(dataset, runtime.device, asked.get("method", config.method)))
     if asked.get("start") not in (None, FEATURES_RUN):  # must be found from every working directory
-        asked["start"] = str(RunFolder.open(Path(asked["start"])).path.absolute())
+        asked |= {"start": str(RunFolder.open(Path(asked["start"])).path.absolute()), "start_steps": None}
     return replace(config, asked), dataset
 
 

@@ -4,11 +4,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from openworld.config import Config
 from openworld.data.dataset import Dataset
+from openworld.errors import UserError
 from openworld.estimate import estimate_classes
+from openworld.learner import Learner
 from openworld.plan import Plan, plan_run, recipe_config, refuse_bad_length, settle
 from openworld.pretrain import learn_features, plan_features
-from openworld.record import FEATURES_RUN
+from openworld.record import FEATURES_RUN, RunFolder
 from openworld.runtime import Runtime
 
 SHARE_TO_COUNT, SHARE_TO_BEGIN = 0.25, 0.5
@@ -22,19 +25,37 @@ def prepare_run(
     counts = asked.get("num_classes") == "auto"
     recipe = recipe_config(asked, in_memory=dataset is not None).training
     begins = asked.get("start", recipe.start) == FEATURES_RUN
+    if not begins and asked.get("start_steps"):
+        raise UserError("--start-steps is the length of --start simclr: add that, or leave it out")
     if not counts and not begins:
         return plan_run(asked, runtime, minutes, dataset)
     refuse_bad_length(asked, minutes)
-    known = {name: value for name, value in asked.items() if name != "num_classes" or not counts}
-    settle(known, runtime, dataset)  # or refuse, before the work
+    training = refused_or_settled(asked, counts, runtime, dataset).training
+    shared = {"network": training.network, "image_size": training.image_size}
+    if begins and minutes is None:
+        shared["start_steps"] = training.start_steps
+    for_features = {**asked, **{name: value for name, value in shared.items() if value is not None}}
     before = None if minutes is None else (SHARE_TO_BEGIN if begins else SHARE_TO_COUNT) * minutes
-    for_features = {"start_steps": recipe.start_steps, **asked} if begins and minutes is None else asked
     if counts:
         estimate = estimate_classes(for_features, runtime, out, minutes=before, dataset=dataset)
         if not runtime.quiet:
             print(f"{estimate.text()}: {estimate.how_sure()}", file=sys.stderr, flush=True)
         asked = {**asked, "num_classes": estimate.num_classes}
     if begins:
-        learn_features(plan_features(for_features, runtime, before, dataset), out, runtime)
+        features = RunFolder(out / FEATURES_RUN)
+        if not (counts and features.summary()):  # by which the classes were counted just now
+            is_as_long = bool(for_features.get("start_steps"))
+            learn_features(plan_features(for_features, runtime, before, dataset), out, runtime, is_as_long)
+        asked = {**asked, "start_steps": features.config().training.steps}
     left = None if minutes is None else minutes - before
     return plan_run(asked, runtime, left, dataset, count_is_estimated=counts)
+
+
+def refused_or_settled(asked: dict[str, Any], counts: bool, runtime: Runtime, dataset: Dataset | None) -> Config:
+    """The configuration, as far as it is known; mistakes are told of now, not after the features are learnt."""
+    if counts:  # nothing that hangs on the number of classes can be told yet
+        known = {name: value for name, value in asked.items() if name != "num_classes"}
+        return settle(known, runtime, dataset)[0]
+    plan = plan_run({"steps": 1, **asked}, runtime, dataset=dataset)
+    Learner(plan.config, plan.world.training, runtime)
+    return plan.config

@@ -4,9 +4,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from openworld.config import SHARED_SETTINGS, Config, flatten
+from openworld.config import SHARED_SETTINGS, flatten
 from openworld.data.dataset import Dataset
-from openworld.data.problem import OpenWorld
 from openworld.errors import UserError
 from openworld.plan import Plan, plan_run
 from openworld.record import FEATURES_RUN, RunFolder
@@ -25,29 +24,36 @@ def settings_for_features(asked: dict[str, Any]) -> dict[str, Any]:
 def plan_features(
     asked: dict[str, Any], runtime: Runtime, minutes: float | None = None, dataset: Dataset | None = None
 ) -> Plan:
+    """Steps that were asked for win over minutes, which are those of the whole run."""
     settings = settings_for_features(asked)
     return plan_run(settings, runtime, None if "steps" in settings else minutes, dataset)
 
 
-def learn_features(plan: Plan, out: Path, runtime: Runtime) -> tuple[RunFolder, OpenWorld]:
-    """The run of SimCLR in `out`, finished: trained now, or as far as that is still to be done."""
-    run = RunFolder(out / FEATURES_RUN)
-    config = begun(run, plan) if run.exists else plan.config  # what was begun goes on as it began
+def learn_features(plan: Plan, out: Path, runtime: Runtime, is_as_long: bool = False) -> RunFolder:
+    """The run of SimCLR in `out`, finished: trained now, or as far as that is still to be done.
+
+    What was begun goes on as it began; `is_as_long` says that it must be of the length that is planned now.
+    """
+    run, config = RunFolder(out / FEATURES_RUN), plan.config
+    if run.exists:
+        refuse_other_features(run, plan, is_as_long)
+        config = run.config()
     if not run.summary():
         if not runtime.quiet:
             length = f"{config.training.steps:,} steps in {run.path}"
             print(f"learning features first, without labels: {length}", file=sys.stderr, flush=True)
         train(config, run, runtime, plan.world)
-    return run, plan.world
+    return run
 
 
-def begun(run: RunFolder, plan: Plan) -> Config:
-    """The configuration of features that were begun before; they must be of the same problem."""
-    config = run.config()
-    for name in (*SHARED_SETTINGS, "method"):
-        before, now = flatten(config)[name], flatten(plan.config)[name]
-        if before != now:
-            raise UserError(f"{run.path} holds features for {name} = {before}, not {now}: choose another --out")
+def refuse_other_features(run: RunFolder, plan: Plan, is_as_long: bool) -> None:
+    """Features that were begun before must be of the same problem."""
+    before, now = flatten(run.config()), flatten(plan.config)
+    for name in (*SHARED_SETTINGS, "method", *(("steps",) if is_as_long else ())):
+        if before[name] != now[name]:
+            told = f"{name} = {before[name]}, not {now[name]}"
+            raise UserError(f"{run.path} holds features for {told}: choose another --out")
     if run.split() not in (None, plan.world.split_json()):
-        raise UserError(f"{config.data} has changed since the features in {run.path} were begun: choose another --out")
-    return config
+        raise UserError(
+            f"{plan.config.data} has changed since the features in {run.path} were begun: choose another --out"
+        )

@@ -35,9 +35,9 @@ def digits(data: str) -> Config:
 def paper(data: str) -> Config:
     """The printed method and hyperparameters for the paper's benchmarks, from scratch; any shorter length by --steps.
 
-    Command: openworld train cifar100. Not measured at full length yet (docs/log.md has trials of 8,000 steps). What
-    the text leaves open: an epoch is 1,024 steps, the deviation over views stands for the variance, the prior is
-    that of the unlabelled set. With 50% labels on CIFAR the paper takes --temperature 0.2.
+    Command: openworld train cifar100 --recipe paper. Not measured at full length yet (docs/log.md has short trials).
+    What the text leaves open: an epoch is 1,024 steps, the deviation over views stands for the variance, the prior
+    is that of the unlabelled set. With 50% labels on CIFAR the paper takes --temperature 0.2.
     """
     config = Config(data=data)
     if data == "tiny-imagenet":
@@ -54,8 +54,9 @@ def fast(data: str) -> Config:
     """The method from scratch in few steps: a short schedule, and Sinkhorn that reaches its prior.
 
     Command: openworld train cifar100 --recipe fast. Measured on CIFAR-100 with seed 0, on an H200: 64.4 / 40.4 / 52.4
-    (J in docs/log.md, 428 s with the engine of that day). Beyond the paper: five times the weight decay, ten Sinkhorn
-    iterations, a queue where there are many classes, no uncertainty temperatures.
+    (J in docs/log.md, 428 s with the engine of that day; its queue began at a tenth of the run, here at a fifth).
+    Beyond the paper: five times the weight decay, ten Sinkhorn iterations, a queue where there are many classes, no
+    uncertainty temperatures.
     """
     base = _benchmark(data)
     training = replace(base.training, weight_decay=5e-4)

@@ -64,6 +64,10 @@ class RunFolder:
         """Sound or not."""
         return any(checkpoint.newest_first(self.checkpoints))
 
+    def start(self, name: str) -> "RunFolder":
+        """The run with which this one begins, as `--start` calls it: in its own folder, or elsewhere."""
+        return RunFolder(self.path / FEATURES_RUN if name == FEATURES_RUN else Path(name))
+
     def config(self) -> Config:
         values = read_toml(self.path / "config.toml")
         missing = [option.name for option in options() if option.name not in values and option.default is not None]

@@ -1,11 +1,11 @@
 """The training loop: from a configuration and a run folder to a summary."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from openworld.checkpoint import Checkpoint
 from openworld.classes import Classes
 from openworld.config import Config
 from openworld.data.problem import OpenWorld, pose
@@ -19,7 +19,7 @@ from openworld.nets import Network, frozen
 from openworld.optim import learning_rate
 from openworld.outputs import class_sizes, compute_outputs, write_outputs, write_predictions
 from openworld.progress import ProgressDisplay
-from openworld.record import FEATURES_RUN, Meter, RunFolder, describe
+from openworld.record import Meter, RunFolder, describe
 from openworld.runtime import Runtime
 from openworld.signals import Interrupted, StopSignals
 
@@ -37,11 +37,11 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
     learner = Learner(config, world.training, runtime)
     display = ProgressDisplay(training.steps, learner.batches.rows, runtime.quiet)
     warn_of_weak_spots(world, display)
-    if training.start and not run.has_checkpoints:
-        features = run.path / FEATURES_RUN if training.start == FEATURES_RUN else Path(training.start)
-        start_from(RunFolder.open(features), learner, world, display)
+    saved = run.newest_checkpoint(display.warn)
+    if training.start and saved is None:
+        start_from(run.start(training.start), learner, world, display)
     with run.at_work(config, world.split_json(), device), StopSignals() as stop, display:
-        clock = start_or_resume(learner, run, display)
+        clock = start_or_resume(learner, run, saved, display)
         first_in_stride = learner.step + CALLS_BEFORE_RECORDING + 1
         while learner.step < training.steps:
             learner.learn()
@@ -79,8 +79,7 @@ class Clock:
         return round(time.monotonic() - self.started, 2)
 
 
-def start_or_resume(learner: Learner, run: RunFolder, display: ProgressDisplay) -> Clock:
-    saved = run.newest_checkpoint(display.warn)
+def start_or_resume(learner: Learner, run: RunFolder, saved: Checkpoint | None, display: ProgressDisplay) -> Clock:
     if saved is None:
         learner.save(run)  # shows at once whether there is room and permission
     else:
@@ -93,15 +92,19 @@ def start_or_resume(learner: Learner, run: RunFolder, display: ProgressDisplay) 
 
 def start_from(other: RunFolder, learner: Learner, world: OpenWorld, display: ProgressDisplay) -> None:
     """Begin with the network of another run, which must be of the same kind, and have seen no other labels."""
+    if not other.exists:
+        raise UserError(f"{other.path}, with which the run was to begin, is gone: start a new run")
     if METHODS[other.config().method].uses_labels and Split.from_json(other.split())[0] != world.split:
         raise UserError(f"--start {other.path}: it was trained on other labels than this run has")
     saved = other.newest_checkpoint(display.warn)
     if saved is None:
         raise UserError(f"--start {other.path}: it has no sound checkpoint")
     try:
-        learner.start_from(saved, clusters=not METHODS[other.config().method].trains_head)
+        learner.take_body(saved)
     except RuntimeError:
         raise UserError(f"--start {other.path}: its network is of another kind, or for other images") from None
+    if not METHODS[other.config().method].trains_head:
+        learner.begin_with_clusters()
 
 
 def warn_of_weak_spots(world: OpenWorld, display: ProgressDisplay) -> None:

@@ -124,12 +124,16 @@ def print_summary(config: Config, summary: dict[str, Any]) -> None:
 def unchanged(folder: "RunFolder", asked: dict[str, Any]) -> Config:
     """A resumed run goes on as it began; only a folder or file may have moved, which the fingerprint guards."""
     from openworld.data.opening import found_again
+    from openworld.record import FEATURES_RUN
 
     config = folder.config()
     before = flatten(config)
     data = found_again(asked.get("data", config.data))
     is_path = Path(data).exists() and Path(config.data).is_absolute()
-    for name, value in {**asked, "data": data}.items():
+    asked = {**asked, "data": data}
+    if asked.get("start") not in (None, FEATURES_RUN):
+        asked["start"] = str(Path(asked["start"]).absolute())
+    for name, value in asked.items():
         may_differ = name == "data" and is_path and not folder.summary()
         is_settled = (name, value) == ("recipe", "auto") or (
             (name, value) == ("num_classes", "auto") and folder.estimated_classes() == config.problem.num_classes

@@ -270,7 +270,7 @@ def strengthen(views: Tensor, numbers: Tensor) -> Tensor:
     draw = Draws(numbers)
     kind, amount = (draw.share() * 5).floor(), draw.uniform(-1, 1)
     views = apply_to(draw.chance(0.6), ops.warp, views.clone(), affine_map(kind, amount))
-    factor, kind, levels = draw.uniform(0.1, 1.9), (draw.share() * 4).floor(), 2 ** (draw.share() * 4 + 4).floor()
+    factor, kind, levels = draw.uniform(0.1, 1.9), (draw.share() * 4).floor(), 16 << (draw.share() * 4).long()
     views = apply_to(draw.chance(0.6), recolour, views, kind, factor, levels)
     side, middles = draw.share() * (views.shape[2] / 2), draw.shares(2) * views.shape[2]
     return ops.cut_out(views, middles, side)

@@ -44,7 +44,7 @@ class Batch:
     views: Tensor
     """(V * U, ...): the first view of every sample, then the second of every sample, ..."""
     index: Tensor
-    """(U,) positions in the unlabelled set."""
+    """(U,) positions in the unlabelled set; in the whole set where no labels are used."""
 
 
 STEPS_AHEAD = 2

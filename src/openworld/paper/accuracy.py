@@ -166,8 +166,13 @@ def objections(result: dict[str, Any], item: str) -> list[str]:
     found = [
         f"{name} is {result.get(name)}, not {value}" for name, value in wanted.items() if result.get(name) != value
     ]
-    if result.get("start") and "start_run" not in result:
+    start_run = result.get("start_run", {})
+    if result.get("start") and not start_run:
         found.append("what it started from is not recorded with it")
+    if start_run.get("start"):
+        found.append("what it started from had a start of its own, which is not recorded with it")
+    if start_run and start_run["dataset"] != result["dataset"]:
+        found.append(f"it started from other images, {start_run['dataset']}")
     if result["recipe"] not in RECIPES:
         found.append(f"there is no recipe {result['recipe']} any more")
     return found
@@ -177,7 +182,8 @@ def label_of(result: dict[str, Any]) -> str:
     """How a run was made, whatever its seed: runs that share it share a row."""
     way = " ".join([result["recipe"], *changed_flags(result)])
     before = "{method} {steps:,} + ".format(**result["start_run"]) if "start_run" in result else ""
-    return f"{result['dataset']}, {way}, {before}{result['steps']:,} steps"
+    is_relayed = result.get("relayed") or result.get("start_run", {}).get("relayed")
+    return f"{result['dataset']}, {way}, {before}{result['steps']:,} steps{', relayed' if is_relayed else ''}"
 
 
 def changed_flags(result: dict[str, Any]) -> list[str]:
@@ -217,4 +223,7 @@ def training_of(item: str, data: str, recipe: str, seed: int, steps: int | None)
         flags += rows[data].paper_flags
     if steps is not None:  # a short try must not stand where the full run will be looked for
         flags, name = [*flags, "--steps", str(steps)], f"{name}-{steps}-steps"
+        usual = RECIPES[recipe](data).training
+        if usual.start_steps:  # as much shorter as the rest
+            flags += ["--start-steps", str(max(1, usual.start_steps * steps // usual.steps))]
     return name, [data, *flags]

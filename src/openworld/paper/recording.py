@@ -1,22 +1,21 @@
 """From a run folder to a result that can be recorded: the fields of its summary, beside the evidence for them."""
 
 import shlex
-from pathlib import Path
 from typing import Any
 
 from openworld.errors import UserError
-from openworld.record import FEATURES_RUN, RunFolder
+from openworld.record import RunFolder
 
 
 def result_of(run: RunFolder) -> dict[str, Any]:
-    """`total_seconds` includes learning the features with which the run began, if that was part of it."""
+    """`total_seconds` includes the run with which this one began."""
     summary, environment = run.summary(), run.read_json("environment.json")
     if summary is None:
         how = f"openworld train --resume --out {shlex.quote(str(run.path))}"
         raise UserError(f"{run.path} is not finished: continue it with `{how}`")
     if environment is None:
         raise UserError(f"{run.path}: without its environment.json nobody knows what made this result")
-    features = start_of(run, summary["start"])
+    features = run.start(summary["start"]).summary() if summary["start"] else None
     stages = [summary, features] if features else [summary]
     return {
         **summary,
@@ -27,10 +26,3 @@ def result_of(run: RunFolder) -> dict[str, Any]:
         "epochs": run.metrics(),
         **({"start_run": features} if features else {}),
     }
-
-
-def start_of(run: RunFolder, start: str | None) -> dict[str, Any] | None:
-    """The summary of the run with which one began: in its own folder, or elsewhere."""
-    if start is None:
-        return None
-    return RunFolder(run.path / FEATURES_RUN if start == FEATURES_RUN else Path(start)).summary()
