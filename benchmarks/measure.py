@@ -4,7 +4,8 @@
     python benchmarks/measure.py cifar100-10 --seeds 0 1 2 cifar100 --steps 40000
 
 Writes benchmarks/results/NAME.json after every seed: the last step's scores of each, their mean and standard
-deviation, the metrics of every epoch, and the command, commit, hardware and versions that made them.
+deviation, the metrics of every epoch, and the command, commit, hardware and versions that made them. Seconds are those
+of the run itself, without features that it began with; benchmarks/record.py tells both.
 """
 
 import argparse

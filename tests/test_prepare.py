@@ -34,6 +34,11 @@ def test_features_are_learnt_first_and_the_run_begins_with_them(capsys):
     taken, begun = weights("r/simclr", 3), weights("r", 0)
     assert all((taken[name] == begun[name]).all() for name in taken if name.startswith("body."))
     assert (summary_of("r")["method"], summary_of("r")["start"]) == ("trssl", "simclr")
+    assert run("report", "r", "--device", "cpu") == 0
+    page = Path("r/report.html").read_text()
+    assert "<dt>began with</dt><dd>features learnt first, without labels, 3 steps</dd>" in page
+    assert run("train", "--config", "r/config.toml", "--device", "cpu", "--quiet", "--out", "again") == 0
+    assert last_checkpoint(RunFolder(Path("again"))) == last_checkpoint(RunFolder(Path("r")))
 
 
 def test_it_is_the_same_as_two_commands():

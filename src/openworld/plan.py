@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from openworld.config import Config, Problem, replace
+from openworld.config import Config, Problem, did_you_mean, replace
 from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import BadImage, image_size
@@ -96,8 +96,11 @@ def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = No
     asked = {**asked, "recipe": config.recipe, "data": config.data}
     if config.recipe == "own":
         config = replace(config, own_settings(dataset, runtime.device, asked.get("method", config.method)))
-    if asked.get("start") not in (None, FEATURES_RUN):  # must be found from every working directory
-        asked |= {"start": str(RunFolder.open(Path(asked["start"])).path.absolute()), "start_steps": None}
+    start = asked.get("start")
+    if start not in (None, FEATURES_RUN):
+        if not RunFolder(Path(start)).exists:
+            raise UserError(f"--start {start} is not a run: it has no config.toml{did_you_mean(start, [FEATURES_RUN])}")
+        asked |= {"start": str(Path(start).absolute()), "start_steps": None}  # found from every working directory
     return replace(config, asked), dataset
 
 

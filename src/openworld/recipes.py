@@ -132,7 +132,7 @@ RECIPES: dict[str, Callable[[str], Config]] = {
     "own": own,
 }
 USUAL = {"digits": "digits", "cifar10": "pretrained", "cifar100": "pretrained"}
-"""For benchmarks, the recipe that does best there; for the others only the paper's was tried."""
+"""For benchmarks, the recipe that did best there in trials (docs/log.md); on the others no other was tried."""
 
 
 def recipe_for(name: str, data: str, is_benchmark: bool, method: str) -> str:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from openworld.config import flatten, options
+from openworld.config import Training, flatten, options
 from openworld.data.opening import IN_MEMORY
+from openworld.record import FEATURES_RUN
 from openworld.report.charts import Line, line_chart, share_bars
 from openworld.report.collect import Facts
 from openworld.report.markup import Html, join, table, tag
@@ -121,6 +122,7 @@ def _key_facts(facts: Facts) -> Html:
         "classes": f"{len(facts.names)}: {facts.num_seen} known, {num_new} new ({origin})",
         "merged by hand": _merged(facts),
         "method": f"{config.method}, network {config.training.network}",
+        "began with": _start(config.training),
         "turned off": ", ".join(summary.get("switches", [])),
         "steps": f"{facts.step:,}{left} ({duration(facts.seconds)})",
         "relayed at step": ", ".join(f"{step:,}" for step in summary.get("relayed", [])),
@@ -136,6 +138,14 @@ def _key_facts(facts: Facts) -> Html:
 def _merged(facts: Facts) -> str | None:
     count = len(facts.classes.outputs) - len(facts.names)
     return f"{count} fewer than were trained; the accuracies are of the classes as trained" if count else None
+
+
+def _start(training: Training) -> str | None:
+    """What is not in the run's own steps."""
+    if training.start == FEATURES_RUN:
+        steps = f", {training.start_steps:,} steps" if training.start_steps else ""
+        return f"features learnt first, without labels{steps}"
+    return training.start
 
 
 def _probes(probes: dict[str, float] | None) -> str | None:
