@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from worlds import training_set
 
-from openworld.clusters import clustered_head, seen_first
+from openworld.clusters import clustered_head, first_head, seen_first
 from openworld.nets import build_network, frozen
 from openworld.rng import generator
 
@@ -44,3 +44,10 @@ def test_a_head_of_clusters_tells_classes_apart_that_nobody_has_labelled():
     novel = torch.stack([torch.bincount(answers[kinds == kind], minlength=6) for kind in (3, 4, 5)])
     assert sorted(novel.argmax(dim=1).tolist()) == [3, 4, 5]
     assert torch.equal(head, clustered_head(network, data, generator(0, "clusters")))
+
+    begun = first_head(network, data, generator(0, "clusters"))
+    assert torch.equal(begun[3:], head[3:])
+    with torch.no_grad():
+        features = F.normalize(network.features(images[labelled] / 255))
+    means = torch.stack([features[kinds[labelled] == kind].mean(dim=0) for kind in range(3)])
+    torch.testing.assert_close(begun[:3], F.normalize(means))

@@ -150,9 +150,9 @@ def test_a_relayed_run_says_so_in_its_row(results):
 
 
 def test_a_shorter_run_has_features_as_much_shorter():
-    name, arguments = accuracy.training_of("table1", "cifar100", "pretrained", 0, 120)
-    assert name == "table1-cifar100-pretrained-seed0-120-steps"
-    assert arguments[-4:] == ["--steps", "120", "--start-steps", "360"]
+    name, arguments = accuracy.training_of("table1", "cifar100", "pretrained", 0, 6000)
+    assert name == "table1-cifar100-pretrained-seed0-6000-steps"
+    assert arguments[-4:] == ["--steps", "6000", "--start-steps", "16384"]
     assert "--start-steps" not in accuracy.training_of("table1", "cifar100", "paper", 0, 120)[1]
 
 

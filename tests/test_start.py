@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from worlds import RUNTIME, run
 
 from openworld.checkpoint import load
-from openworld.clusters import clustered_head
+from openworld.clusters import first_head
 from openworld.data.problem import pose
 from openworld.nets import frozen, network_like
 from openworld.record import RunFolder
@@ -48,7 +48,7 @@ def test_the_body_is_taken_over_and_the_head_is_drawn():
 
 
 @pytest.mark.parametrize("num_classes", [10, 12])
-def test_after_simclr_the_head_begins_as_the_clusters_of_this_run(num_classes):
+def test_after_simclr_the_head_begins_as_the_means_and_clusters_of_this_run(num_classes):
     """Whatever number of classes the features were learnt with."""
     assert run("train", "--method", "simclr", *SHORT, "--out", "first") == 0
     assert run("train", *SHORT, "--start", "first", "--out", "second", "--num-classes", num_classes) == 0
@@ -58,7 +58,7 @@ def test_after_simclr_the_head_begins_as_the_clusters_of_this_run(num_classes):
     saved.load_into(network, "average")
     assert len(network.head.weight) == num_classes
     data = pose(begun.config(), RUNTIME).training
-    expected = clustered_head(frozen(network), data, generator(0, "clusters"))
+    expected = first_head(frozen(network), data, generator(0, "clusters"))
     torch.testing.assert_close(network.head.weight.detach(), expected)
     assert torch.equal(saved.tensors("model")["head.weight"], saved.tensors("average")["head.weight"])
 

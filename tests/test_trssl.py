@@ -87,6 +87,7 @@ CHANGES = {
     "epsilon": 0.5,
     "iterations": 1,
     "mixup_alpha": 5.0,
+    "shared_labels": True,
     "strong_views": True,
     "balance": True,
 }
@@ -109,6 +110,17 @@ def test_the_options_not_tested_above_are_those_of_the_uncertainty():
 def logits_of(number: int) -> torch.Tensor:
     """Of 32 samples in two views."""
     return torch.rand(64, 10, generator=generator(number, "logits"))
+
+
+def test_a_shared_label_is_that_of_the_mean_of_both_views(data):
+    logits = logits_of(0)
+    mean = (logits[:32] + logits[32:]) / 2
+    method, _, _ = step_of(data, shared_labels=True)
+    labels, _ = method.pseudo_labels(logits, torch.tensor(0.0))
+    expected, _ = step_of(data)[0].pseudo_labels(torch.cat([mean, mean]), torch.tensor(0.0))
+    assert torch.equal(labels, expected)
+    assert torch.equal(labels[:32], labels[32:])
+    assert not torch.equal(labels, step_of(data)[0].pseudo_labels(logits, torch.tensor(0.0))[0])
 
 
 def test_the_queue_holds_the_latest_logits_of_each_view(data):

@@ -27,6 +27,15 @@ def clustered_head(network: Network, data: TrainingSet, source: Generator) -> Te
     return F.normalize(clusters.centres[best][order])
 
 
+@torch.no_grad()
+def first_head(network: Network, data: TrainingSet, source: Generator) -> Tensor:
+    """(K, D) to begin training with: where a class has labelled samples, their mean says more than a cluster."""
+    head = clustered_head(network, data, source)
+    features_LD = extract(network, data.labelled, data.family)
+    sums_SD = torch.zeros_like(head[: data.num_seen]).index_add_(0, data.labels, features_LD)
+    return torch.cat([F.normalize(sums_SD), head[data.num_seen :]])
+
+
 def seen_first(clusters_L: Tensor, labels_L: Tensor, num_clusters: int) -> Tensor:
     """An order of the clusters that begins with those which the seen classes match best, one each.
 

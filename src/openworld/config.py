@@ -130,6 +130,8 @@ class TrsslOptions:
     """Each view is labelled by the other; off: by itself."""
     mixup: bool = True
     """Train on mixed pairs; off: on the images themselves."""
+    shared_labels: bool = False
+    """Both views get one pseudo-label, from the mean of their logits, which errs less than either; beyond the paper."""
     strong_views: bool = False
     """Train on unlabelled views that are changed further once they have their pseudo-label; beyond the paper."""
     balance: bool = False

@@ -2,8 +2,8 @@
 
 Where the paper and its authors' released code differ, this follows: the cosine head, Sinkhorn on cosines /
 epsilon, the standard deviation over views (the code); the prior of the unlabelled set and the order of its
-novel part (the paper, Section 3.1). Beyond both, and off by default: a queue for Sinkhorn, stronger views to train
-on, and logits that make up for the share of labelled rows.
+novel part (the paper, Section 3.1). Beyond both, and off by default: a queue for Sinkhorn, one pseudo-label for both
+views, stronger views to train on, and logits that make up for the share of labelled rows.
 
 Shapes: L labelled rows, U unlabelled samples, K classes (seen first, then novel).
 """
@@ -75,6 +75,8 @@ class Trssl(Method):
         """(2 * U, K) targets for both views of the unlabelled samples, from the logits of both."""
         options = self.options
         logits_a, logits_b = logits.chunk(2)
+        if options.shared_labels:
+            logits_a = logits_b = (logits_a + logits_b) / 2
         soft_a, error_a = self.assign(logits_a, self.queue[0], queue_weight)
         soft_b, error_b = self.assign(logits_b, self.queue[1], queue_weight)
         self.queue.copy_(torch.cat([self.queue, torch.stack([logits_a, logits_b])], dim=1)[:, len(logits_a) :])
