@@ -4,9 +4,9 @@
     python benchmarks/record.py runs/paper/table1-cifar100-paper-seed1
     python benchmarks/readme_table.py
 
-Writes benchmarks/results/tables/DATA-LABELLED-RECIPE-STEPS-seedN.json for each run: its summary, commands, commit,
-hardware, configuration and the metrics of every epoch. The commit is the one that is checked out now ($COMMIT without
-git), so record a run before anything else is changed. Nothing is replaced.
+Writes benchmarks/results/tables/DATA-LABELLED-RECIPE-STEPS-seedN.json for each run, the steps of its features before
+its own: its summary, commands, commit, hardware, configuration and the metrics of every epoch. The commit is the one
+that is checked out now ($COMMIT without git), so record a run before anything else is changed. Nothing is replaced.
 """
 
 import argparse

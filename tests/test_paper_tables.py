@@ -120,13 +120,23 @@ def test_another_length_recipe_or_setting_is_another_row(results):
     ]
 
 
-FEATURES = {"method": "simclr", "steps": 20_480, "dataset": "cifar100", "start": None}
+def features_with(**settings) -> dict:
+    """What is recorded of the features with which a run began."""
+    config = with_settings(RECIPES["simclr"]("cifar100"), settings)
+    return {
+        **{"method": "simclr", "recipe": "simclr", "steps": 20_480, "dataset": "cifar100", "start": None},
+        "config": write_toml(config),
+    }
+
+
+FEATURES = features_with()
 
 
 @pytest.mark.parametrize(
     ("start_run", "answer"),
     [
-        ({}, "what it started from is not recorded with it"),
+        ({"steps": 9, "dataset": "cifar100"}, "what it started from is not recorded with it"),
+        ({**FEATURES, "recipe": "older"}, "there is no recipe older any more"),
         ({**FEATURES, "start": "r/before"}, "what it started from had a start of its own"),
         ({**FEATURES, "dataset": "tiny-imagenet"}, "it started from other images, tiny-imagenet"),
     ],
@@ -137,6 +147,15 @@ def test_a_start_that_does_not_belong_keeps_a_run_out(start_run, answer, results
     assert answer in objection
     results(result)
     assert ours()[0][0] == "cifar100, ours: not recorded"
+
+
+def test_runs_that_began_with_other_features_do_not_share_a_row(results):
+    for seed, features in enumerate([FEATURES, features_with(weight_decay=0.002), features_with(seed=2)]):
+        results(a_result(seed, {"start": "simclr"}, start="simclr", start_run=features))
+    assert [(row[0], row[5]) for row in ours()] == [
+        ("cifar100, paper, simclr 20,480 + 40,000 steps", "0, 2"),
+        ("cifar100, paper, simclr --weight-decay 0.002 20,480 + 40,000 steps", "1"),
+    ]
 
 
 def test_a_relayed_run_says_so_in_its_row(results):
@@ -152,7 +171,7 @@ def test_a_relayed_run_says_so_in_its_row(results):
 def test_a_shorter_run_has_features_as_much_shorter():
     name, arguments = accuracy.training_of("table1", "cifar100", "pretrained", 0, 6000)
     assert name == "table1-cifar100-pretrained-seed0-6000-steps"
-    assert arguments[-4:] == ["--steps", "6000", "--start-steps", "16384"]
+    assert arguments[-4:] == ["--steps", "6000", "--start-steps", "18432"]
     assert "--start-steps" not in accuracy.training_of("table1", "cifar100", "paper", 0, 120)[1]
 
 

@@ -44,9 +44,10 @@ def test_the_time_of_its_features_belongs_to_a_run(record):
     run_path = a_run("r", recipe="paper", start="r/simclr")
     a_run("r/simclr", recipe="simclr", seconds=150.5)
     assert record(run_path) is None
-    result = json.loads(Path("records/cifar100-10-paper-40000-seed0.json").read_text())
+    result = json.loads(Path("records/cifar100-10-paper-40000-40000-seed0.json").read_text())
     assert (result["seconds"], result["total_seconds"]) == (600.0, 750.5)
     assert result["start_run"]["seconds"] == 150.5
+    assert result["start_run"]["config"] == Path("r/simclr/config.toml").read_text()
     assert result["command"] == ["openworld train 'it'\"'\"'s'", "openworld train --resume"]
 
 

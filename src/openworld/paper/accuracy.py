@@ -68,7 +68,8 @@ NOTES = (
     "gap: our All beside TRSSL's as printed.",
     "named by recipe (`openworld train --recipe`, docs/paper.md); flags after its name were set besides it.",
     "simclr (recipe `pretrained`): begins with features learnt without labels from the same images, which the "
-    "paper does not claim; minutes include that.",
+    "paper does not claim.",
+    "minutes: of training, with that of such features and with compiling; without reading the data and first clusters.",
 )
 
 
@@ -167,23 +168,30 @@ def objections(result: dict[str, Any], item: str) -> list[str]:
         f"{name} is {result.get(name)}, not {value}" for name, value in wanted.items() if result.get(name) != value
     ]
     start_run = result.get("start_run", {})
-    if result.get("start") and not start_run:
+    if result.get("start") and "config" not in start_run:
         found.append("what it started from is not recorded with it")
     if start_run.get("start"):
         found.append("what it started from had a start of its own, which is not recorded with it")
     if start_run and start_run["dataset"] != result["dataset"]:
         found.append(f"it started from other images, {start_run['dataset']}")
-    if result["recipe"] not in RECIPES:
-        found.append(f"there is no recipe {result['recipe']} any more")
+    for stage in (result, start_run):
+        if stage.get("recipe", "paper") not in RECIPES:
+            found.append(f"there is no recipe {stage['recipe']} any more")
     return found
 
 
 def label_of(result: dict[str, Any]) -> str:
     """How a run was made, whatever its seed: runs that share it share a row."""
-    way = " ".join([result["recipe"], *changed_flags(result)])
-    before = "{method} {steps:,} + ".format(**result["start_run"]) if "start_run" in result else ""
-    is_relayed = result.get("relayed") or result.get("start_run", {}).get("relayed")
+    way, before, start_run = way_of(result), "", result.get("start_run")
+    if start_run:
+        before = f"{way_of(start_run)} {start_run['steps']:,} + "
+    is_relayed = result.get("relayed") or (start_run and start_run.get("relayed"))
     return f"{result['dataset']}, {way}, {before}{result['steps']:,} steps{', relayed' if is_relayed else ''}"
+
+
+def way_of(result: dict[str, Any]) -> str:
+    """The recipe, and what was set besides it."""
+    return " ".join([result["recipe"], *changed_flags(result)])
 
 
 def changed_flags(result: dict[str, Any]) -> list[str]:

@@ -36,8 +36,9 @@ def recorded(name: str) -> dict[str, Any] | None:
 
 
 def name_of(result: dict[str, Any]) -> str:
-    """What the file of a recorded run is called: there is one for each seed."""
-    return "{dataset}-{labelled:g}-{recipe}-{steps}-seed{seed}".format(**result)
+    """What the file of a recorded run is called: there is one for each length and seed."""
+    before = f"{result['start_run']['steps']}-" if "start_run" in result else ""
+    return "{dataset}-{labelled:g}-{recipe}-{before}{steps}-seed{seed}".format(**result, before=before)
 
 
 def recorded_runs() -> Iterator[dict[str, Any]]:

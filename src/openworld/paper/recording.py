@@ -15,7 +15,8 @@ def result_of(run: RunFolder) -> dict[str, Any]:
         raise UserError(f"{run.path} is not finished: continue it with `{how}`")
     if environment is None:
         raise UserError(f"{run.path}: without its environment.json nobody knows what made this result")
-    features = run.start(summary["start"]).summary() if summary["start"] else None
+    start = run.start(summary["start"]) if summary["start"] else None
+    features = start.summary() if start else None
     stages = [summary, features] if features else [summary]
     return {
         **summary,
@@ -24,5 +25,5 @@ def result_of(run: RunFolder) -> dict[str, Any]:
         "environment": environment["sessions"],
         "config": run.read("config.toml"),
         "epochs": run.metrics(),
-        **({"start_run": features} if features else {}),
+        **({"start_run": {**features, "config": start.read("config.toml")}} if features else {}),
     }
