@@ -14,6 +14,7 @@ from openworld import checkpoint, relay
 from openworld.config import Config, Problem, replace, write_toml
 from openworld.data.split import make_split
 from openworld.nets import build_network
+from openworld.paper.recording import result_of
 from openworld.recipes import digits
 from openworld.record import RunFolder
 from openworld.relay import pack, unpack
@@ -165,10 +166,12 @@ def test_the_start_of_a_run_is_not_needed_elsewhere():
     first = trained("first", replace(TINY, {"method": "simclr", "steps": 2, "epoch_steps": 2}))
     config = replace(TINY, {"start": str(first.path.absolute())})
     there = carried(interrupted("second", config, STEP))
+    known = {**first.summary(), "config": first.read("config.toml")}
     shutil.rmtree("first")
     shutil.rmtree("second")
     assert run("train", "--resume", "--out", there.path, "--device", "cpu", "--quiet") == 0
     assert there.summary()["start"] == config.training.start
+    assert result_of(there)["start_run"] == known
 
 
 def test_own_data_may_lie_elsewhere():

@@ -24,6 +24,8 @@ from openworld.errors import UserError
 
 FEATURES_RUN = "simclr"
 """Within a folder: the run whose features counted its classes, or with which it began. Also how `--start` calls it."""
+START = "start.json"
+"""What is known of the run with which this one began."""
 LOCK = "lock"
 """Locked, not only there, while a process trains: the lock of a killed process is free by itself."""
 
@@ -67,6 +69,11 @@ class RunFolder:
     def start(self, name: str) -> "RunFolder":
         """The run with which this one begins, as `--start` calls it: in its own folder, or elsewhere."""
         return RunFolder(self.path / FEATURES_RUN if name == FEATURES_RUN else Path(name))
+
+    def remember_start(self, other: "RunFolder") -> None:
+        """Result and settings of the run with which this one begins: later, or elsewhere, it may be gone."""
+        if other.summary():
+            self.write_json(START, {**other.summary(), "config": other.read("config.toml")})
 
     def config(self) -> Config:
         values = read_toml(self.path / "config.toml")

@@ -18,7 +18,7 @@ from safetensors.torch import load as from_bytes
 from openworld import checkpoint
 from openworld.classes import NAMES
 from openworld.errors import UserError
-from openworld.record import RunFolder, write_whole
+from openworld.record import START, RunFolder, write_whole
 
 MOST_OF_A_FILE, MOST_OF_ALL = 15_000_000, 60_000_000
 """Bytes: what a machine that is lent by the minute lets through. So there are at most four pieces and the manifest."""
@@ -26,7 +26,7 @@ FORMAT = f"1.{checkpoint.FORMAT_VERSION}"
 """Of the relay, and of the checkpoint in it."""
 MANIFEST, ARCHIVE = "relay.json", "relay.zip"
 OF_THE_CHECKPOINT = ("model.safetensors", "method.safetensors", "state.json")
-OF_THE_RUN = ("split.json", "metrics.jsonl", "environment.json", "estimate.json", NAMES, "config.toml")
+OF_THE_RUN = ("split.json", "metrics.jsonl", "environment.json", "estimate.json", START, NAMES, "config.toml")
 """Those that there are, in the order of writing: config.toml is last, since it makes a folder a run."""
 
 

@@ -38,9 +38,12 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
     display = ProgressDisplay(training.steps, learner.batches.rows, runtime.quiet)
     warn_of_weak_spots(world, display)
     saved = run.newest_checkpoint(display.warn)
-    if training.start and saved is None:
-        start_from(run.start(training.start), learner, world, display)
+    start = run.start(training.start) if training.start and saved is None else None
+    if start:
+        start_from(start, learner, world, display)
     with run.at_work(config, world.split_json(), device), StopSignals() as stop, display:
+        if start:
+            run.remember_start(start)
         clock = start_or_resume(learner, run, saved, display)
         first_in_stride = learner.step + CALLS_BEFORE_RECORDING + 1
         while learner.step < training.steps:

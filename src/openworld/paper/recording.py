@@ -4,7 +4,7 @@ import shlex
 from typing import Any
 
 from openworld.errors import UserError
-from openworld.record import RunFolder
+from openworld.record import START, RunFolder
 
 
 def result_of(run: RunFolder) -> dict[str, Any]:
@@ -15,9 +15,8 @@ def result_of(run: RunFolder) -> dict[str, Any]:
         raise UserError(f"{run.path} is not finished: continue it with `{how}`")
     if environment is None:
         raise UserError(f"{run.path}: without its environment.json nobody knows what made this result")
-    start = run.start(summary["start"]) if summary["start"] else None
-    features = start.summary() if start else None
-    stages = [summary, features] if features else [summary]
+    start_run = run.read_json(START)
+    stages = [summary, start_run] if start_run else [summary]
     return {
         **summary,
         "total_seconds": round(sum(stage["seconds"] for stage in stages), 2),
@@ -25,5 +24,5 @@ def result_of(run: RunFolder) -> dict[str, Any]:
         "environment": environment["sessions"],
         "config": run.read("config.toml"),
         "epochs": run.metrics(),
-        **({"start_run": {**features, "config": start.read("config.toml")}} if features else {}),
+        **({"start_run": start_run} if start_run else {}),
     }
