@@ -34,7 +34,7 @@ class Family:
     view: Callable[[Tensor, Tensor], Tensor]
     """(uint8 images (B, C, H, W) or float features (B, D), numbers) -> one view of each; images in [0, 1]."""
     plain: Callable[[Tensor], Tensor]
-    """The view by which samples are judged, of the same shape: no randomness."""
+    """The view by which samples are judged: no randomness."""
 
     def random(self, samples: Tensor, source: Generator) -> Tensor:
         return self.view(samples, self.draw(samples, source))
@@ -89,10 +89,15 @@ def cifar_view(images: Tensor, numbers: Tensor) -> Tensor:
 
 @compilable
 def simclr_view(images: Tensor, numbers: Tensor) -> Tensor:
-    """Views that differ more: what is left in common has to be the object."""
+    """Views that differ more: what is left in common has to be the object.
+
+    They are smaller than the image, since what they show is: at the image's own side they would enlarge it, by a third
+    on average, and cost nearly twice as much (docs/log.md).
+    """
     draw, size = Draws(numbers), images.shape[2]
     sides = resized_sides(draw, size, smallest_area=0.2)
-    pixels = colour_jitter(crop_and_flip(images, draw, sides, room=size - sides, size=size), draw, share=0.8)
+    smaller = crop_and_flip(images, draw, sides, room=size - sides, size=size * 3 // 4)
+    pixels = colour_jitter(smaller, draw, share=0.8)
     return apply_to(draw.chance(0.2), ops.grayscale, pixels)
 
 
