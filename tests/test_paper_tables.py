@@ -171,7 +171,7 @@ def test_a_relayed_run_says_so_in_its_row(results):
 def test_a_shorter_run_has_features_as_much_shorter():
     name, arguments = accuracy.training_of("table1", "cifar100", "pretrained", 0, 6000)
     assert name == "table1-cifar100-pretrained-seed0-6000-steps"
-    assert arguments[-4:] == ["--steps", "6000", "--start-steps", "28672"]
+    assert arguments[-4:] == ["--steps", "6000", "--start-steps", "18432"]
     assert "--start-steps" not in accuracy.training_of("table1", "cifar100", "paper", 0, 120)[1]
 
 
