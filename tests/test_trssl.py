@@ -123,6 +123,11 @@ def test_a_shared_label_is_that_of_the_mean_of_both_views(data):
     assert not torch.equal(labels, step_of(data)[0].pseudo_labels(logits, torch.tensor(0.0))[0])
 
 
+def test_labels_that_are_shared_cannot_be_crossed_or_not(refused):
+    told = refused("train", "--recipe", "pretrained", "--no-cross-labels", "--steps", 2, "--device", "cpu", "--quiet")
+    assert "--no-cross-labels does nothing where both views share one label: add --no-shared-labels" in told
+
+
 def test_the_queue_holds_the_latest_logits_of_each_view(data):
     method, _, _ = step_of(data, queue=80)
     for number in range(4):

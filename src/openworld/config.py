@@ -138,6 +138,9 @@ class TrsslOptions:
     """Make up for the labelled rows, by which seen classes are met more often than they are there; beyond the paper."""
 
     def __post_init__(self):
+        if self.shared_labels and not self.cross_labels:
+            idle = "--no-cross-labels does nothing where both views share one label"
+            raise UserError(f"{idle}: add --no-shared-labels")
         _check(self.temperature > 0, "temperature", self.temperature, "above 0")
         _check(0 < self.threshold <= 1, "threshold", self.threshold, "above 0 and up to 1")
         _check(self.epsilon > 0, "epsilon", self.epsilon, "above 0")

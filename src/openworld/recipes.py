@@ -69,11 +69,11 @@ def fast(data: str) -> Config:
 def pretrained(data: str) -> Config:
     """`fast` from features that SimCLR learns first, from the same images and without labels; the default for CIFAR.
 
-    Command: openworld train cifar100. Measured on an H200 with seed 0, before the features got longer and their weight
-    decay smaller (docs/log.md says why): 66.7 / 49.6 / 58.1 in 537 s; with 50% labels 71.8 / 53.6 / 62.7
-    (benchmarks/results/tables). Not measured as it is now. The paper claims no such start. Also beyond it: the head
-    begins as the labelled means and the clusters of the features, both views get one pseudo-label and are strengthened
-    after they got it, half as many rows are labelled, and the loss makes up for their share.
+    Command: openworld train cifar100. Measured on an H200 with seed 0, before the features got longer, and their
+    weight decay and views smaller (docs/log.md says why): 66.7 / 49.6 / 58.1 in 537 s; with 50% labels 71.8 / 53.6 /
+    62.7 (benchmarks/results/tables). Not measured as it is now. The paper claims no such start. Also beyond it: the
+    head begins as the labelled means and the clusters of the features, both views get one pseudo-label and are
+    strengthened after they got it, half as many rows are labelled, and the loss makes up for their share.
     """
     base = fast(data)
     settings: dict[str, Any] = {"start": "simclr"}
@@ -88,8 +88,8 @@ def simclr(data: str) -> Config:
 
     Command: openworld train cifar100 --method simclr. Measured with seed 0: CIFAR-100 35.7 / 32.6 / 36.3 (55.7 by
     nearest neighbours) after 20,480 steps, 239 s on an H200; CIFAR-10 56.8 / 55.9 / 64.1 (83.3) after 12,288 steps,
-    125 s, both from the unlabelled images alone; digits, from all images as it is now, 90.7 / 93.4 / 92.0 (97.0) in
-    36 s on two CPU cores (benchmarks/results/estimation-*.json).
+    125 s, both from the unlabelled images alone, in larger views; digits, from all images as it is
+    now, 90.7 / 93.4 / 92.0 (97.0) in 36 s on two CPU cores (benchmarks/results/estimation-*.json).
     """
     base = _benchmark(data)
     settings: dict[str, Any] = {"lr": 0.3}
