@@ -169,9 +169,10 @@ def test_a_relayed_run_says_so_in_its_row(results):
 
 
 def test_a_shorter_run_has_features_as_much_shorter():
-    name, arguments = accuracy.training_of("table1", "cifar100", "pretrained", 0, 6000)
-    assert name == "table1-cifar100-pretrained-seed0-6000-steps"
-    assert arguments[-4:] == ["--steps", "6000", "--start-steps", "18432"]
+    whole = RECIPES["pretrained"]("cifar100").training
+    name, arguments = accuracy.training_of("table1", "cifar100", "pretrained", 0, whole.steps // 2)
+    assert name == f"table1-cifar100-pretrained-seed0-{whole.steps // 2}-steps"
+    assert arguments[-4:] == ["--steps", str(whole.steps // 2), "--start-steps", str(whole.start_steps // 2)]
     assert "--start-steps" not in accuracy.training_of("table1", "cifar100", "paper", 0, 120)[1]
 
 

@@ -78,7 +78,7 @@ def pretrained(data: str) -> Config:
     base = fast(data)
     settings: dict[str, Any] = {"start": "simclr"}
     if data != "digits":
-        settings |= {"start_steps": 36_864, "steps": 12_000, "epoch_steps": 2_000, "batch_labelled": 128}
+        settings |= {"start_steps": 57_344, "steps": 12_000, "epoch_steps": 2_000, "batch_labelled": 128}
     trssl = replace(base.trssl, shared_labels=True, strong_views=True, balance=True)
     return replace(base, training=replace(base.training, **settings), trssl=trssl)
 
