@@ -4,24 +4,10 @@ import torch
 import torch.nn.functional as F
 from worlds import training_set
 
-from openworld.clusters import clustered_head, first_head, seen_first
+from openworld.clusters import class_means, cluster, clustered_head, whitened
+from openworld.kmeans import kmeans_sweep
 from openworld.nets import build_network, frozen
 from openworld.rng import generator
-
-
-def test_the_clusters_of_seen_classes_come_first_in_their_order():
-    clusters = torch.tensor([4, 4, 4, 1, 2, 2, 1, 0])
-    labels = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
-    order = seen_first(clusters, labels, num_clusters=6).tolist()
-    assert order[:2] == [4, 2]
-    assert order[2] in (0, 1)
-    assert sorted(order) == list(range(6))
-
-
-def test_two_classes_in_one_cluster_get_two():
-    order = seen_first(torch.tensor([1, 1, 1, 1]), torch.tensor([0, 1, 1, 1]), num_clusters=3).tolist()
-    assert order[1] == 1
-    assert sorted(order) == [0, 1, 2]
 
 
 def test_a_head_of_clusters_tells_classes_apart_that_nobody_has_labelled():
@@ -45,9 +31,90 @@ def test_a_head_of_clusters_tells_classes_apart_that_nobody_has_labelled():
     assert sorted(novel.argmax(dim=1).tolist()) == [3, 4, 5]
     assert torch.equal(head, clustered_head(network, data, generator(0, "clusters")))
 
-    begun = first_head(network, data, generator(0, "clusters"))
-    assert torch.equal(begun[3:], head[3:])
-    with torch.no_grad():
-        features = F.normalize(network.features(images[labelled] / 255))
-    means = torch.stack([features[kinds[labelled] == kind].mean(dim=0) for kind in range(3)])
-    torch.testing.assert_close(begun[:3], F.normalize(means))
+
+def blobs(sizes: list[int], spread: float = 0.5, stretch: float = 0.0, width: int = 16):
+    """Samples around as many points as there are sizes, all stretched in one direction that tells nothing."""
+    source = generator(0, "blobs")
+    kinds = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    points = torch.randn(len(sizes), width, generator=source)
+    samples = points[kinds] + spread * torch.randn(len(kinds), width, generator=source)
+    samples[:, 0] += stretch * torch.randn(len(kinds), generator=source)
+    return F.normalize(samples), kinds
+
+
+def split(samples, kinds, num_seen: int, each: int):
+    """Features and labels of the first samples of each seen class; features and classes of all others."""
+    firsts = torch.cat([(kinds == kind).nonzero()[:each, 0] for kind in range(num_seen)])
+    is_labelled = torch.zeros(len(kinds), dtype=torch.bool).index_fill_(0, firsts, True)
+    return samples[is_labelled], kinds[is_labelled], samples[~is_labelled], kinds[~is_labelled]
+
+
+def share_found(shares, kinds, num_seen: int) -> float:
+    """Of the samples, whose cluster is that of their seen class, or that of most of their novel class and no other."""
+    clusters = shares.argmax(dim=1)
+    right = (clusters == kinds)[kinds < num_seen].sum()
+    novel = [clusters[kinds == kind] for kind in range(num_seen, int(kinds.max()) + 1)]
+    places = [int(found.mode().values) for found in novel]
+    right += sum((found == place).sum() for found, place in zip(novel, places, strict=True) if places.count(place) == 1)
+    return float(right) / len(kinds)
+
+
+def test_classes_of_different_sizes_are_found():
+    labelled, labels, unlabelled, kinds = split(*blobs([200, 100, 50, 400, 150]), num_seen=2, each=20)
+    shares = cluster(labelled, labels, unlabelled, 5, generator(0, "clusters"))
+    assert share_found(shares, kinds, num_seen=2) > 0.95
+
+
+def test_what_differs_within_seen_classes_does_not_make_clusters():
+    """Ten classes, and a direction that matters more than all of them to who does not look at labels."""
+    samples, kinds = blobs([150] * 10, stretch=4.0)
+    labelled, labels, unlabelled, truth = split(samples, kinds, num_seen=5, each=15)
+    assert share_found(cluster(labelled, labels, unlabelled, 10, generator(0, "clusters")), truth, num_seen=5) > 0.9
+    (plain,) = kmeans_sweep(samples, [10], generator(0, "clusters"))
+    by_kmeans = [plain.labels[0][kinds == kind] for kind in range(10)]
+    assert sum((found == found.mode().values).sum() for found in by_kmeans) < 0.7 * len(kinds)
+
+
+def test_labelled_samples_hold_their_class_against_its_neighbour():
+    """A seen class that is small and close to a large novel one: centres that move would leave it."""
+    source = generator(0, "neighbours")
+    points = F.normalize(torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.7, 0.0], [-1.0, 0.0, 1.0]]))
+    kinds = torch.tensor([0] * 60 + [1] * 600 + [2] * 300)
+    samples = F.normalize(points[kinds] + 0.15 * torch.randn(len(kinds), 3, generator=source))
+    labelled, labels, unlabelled, truth = split(samples, kinds, num_seen=1, each=20)
+    assert share_found(cluster(labelled, labels, unlabelled, 3, generator(0, "clusters")), truth, num_seen=1) > 0.9
+
+
+def test_one_label_each_and_no_novel_class_are_enough():
+    labelled, labels, unlabelled, truth = split(*blobs([60] * 4), num_seen=4, each=1)
+    shares = cluster(labelled, labels, unlabelled, 4, generator(0, "clusters"))
+    assert (shares.argmax(dim=1) == truth).float().mean() > 0.9
+
+
+def test_samples_that_are_all_the_same_are_no_error():
+    same = F.normalize(torch.ones(30, 4))
+    shares = cluster(same[:4], torch.tensor([0, 0, 1, 1]), same[4:], 3, generator(0, "clusters"))
+    torch.testing.assert_close(shares.sum(dim=1), torch.ones(26))
+
+
+def test_a_head_has_no_empty_rows_where_samples_are_fewer_than_classes():
+    images = torch.arange(5, dtype=torch.uint8).repeat_interleave(64).view(5, 1, 8, 8) * 40
+    data = training_set(images[:2], torch.tensor([0, 1]), images[2:], torch.full((8,), 1 / 8), 2, augment="digits")
+    network = build_network("small", 8, data.mean, data.std, generator(1, "weights"))
+    network.train()(images / 255)
+    head = clustered_head(frozen(network), data, generator(0, "clusters"))
+    torch.testing.assert_close(head.norm(dim=1), torch.ones(8))
+
+
+def test_whitened_samples_of_a_class_differ_in_all_directions_alike():
+    samples, kinds = blobs([200] * 6, stretch=4.0)
+
+    def unevenness(features):
+        spread = features - class_means(features, kinds)[kinds]
+        variances = torch.linalg.eigvalsh(spread.T @ spread)
+        return float(variances[-1] / variances.median())
+
+    both = whitened(samples, kinds, samples)
+    assert torch.equal(*both)
+    torch.testing.assert_close(both[0].norm(dim=1), torch.ones(len(samples)))
+    assert unevenness(both[0]) < 0.5 * unevenness(samples)

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from worlds import RUNTIME, run
 
 from openworld.checkpoint import load
-from openworld.clusters import first_head
+from openworld.clusters import clustered_head
 from openworld.data.problem import pose
 from openworld.nets import frozen, network_like
 from openworld.record import RunFolder
@@ -58,7 +58,7 @@ def test_after_simclr_the_head_begins_as_the_means_and_clusters_of_this_run(num_
     saved.load_into(network, "average")
     assert len(network.head.weight) == num_classes
     data = pose(begun.config(), RUNTIME).training
-    expected = first_head(frozen(network), data, generator(0, "clusters"))
+    expected = clustered_head(frozen(network), data, generator(0, "clusters"))
     torch.testing.assert_close(network.head.weight.detach(), expected)
     assert torch.equal(saved.tensors("model")["head.weight"], saved.tensors("average")["head.weight"])
 

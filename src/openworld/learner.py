@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from openworld import checkpoint
-from openworld.clusters import first_head
+from openworld.clusters import clustered_head
 from openworld.compiling import keep, kept_path, load_kept
 from openworld.config import Config
 from openworld.data.batches import Batches, Drawn
@@ -123,7 +123,7 @@ class Learner:
         """The head begins with what the features tell of the classes: a drawn one has to find that first."""
         data = self.batches.data
         source = generator(self.batches.seed, "clusters", device=data.device)
-        head = first_head(frozen(self.average.network), data, source)
+        head = clustered_head(frozen(self.average.network), data, source)
         for network in (self.network, self.average.network):
             network.head.load_state_dict({"weight": head})
 

@@ -1,7 +1,7 @@
-"""SimCLR (Chen, Kornblith, Norouzi, Hinton, ICML 2020): features without labels, and k-means for the classes.
+"""SimCLR (Chen, Kornblith, Norouzi, Hinton, ICML 2020): features without labels, and their clusters for the classes.
 
-The two views of an image attract each other, all other images repel. Labels are used only to name clusters: the head
-holds the k-means centres of the features, those that the labelled samples match best as the seen classes.
+The two views of an image attract each other, all other images repel. Labels are used only by the head, which holds the
+clusters of the features: those of the seen classes begin, and stay, with the labelled samples.
 
 Shapes: U samples in two views.
 """
