@@ -34,8 +34,8 @@ def clustered_head(network: Network, data: TrainingSet, source: Generator) -> Te
 def cluster(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor, count: int, source: Generator) -> Tensor:
     """(U, K) the shares of each unlabelled sample in `count` clusters, those of the seen classes first.
 
-    Soft k-means on the sphere, with two differences, each of which finds many more of the classes (docs/log.md): what
-    samples of one class differ in counts less, and the seen classes' centres stay where their labelled samples are.
+    Soft k-means on the sphere, with two differences (docs/log.md says what each is worth): what samples of one class
+    differ in counts less, and the seen classes' centres stay where their labelled samples are.
     """
     labelled_LD, unlabelled_UD = whitened(labelled_LD, labels_L, unlabelled_UD)
     seen_SD = F.normalize(class_means(labelled_LD, labels_L))
