@@ -89,7 +89,7 @@ def class_means(features_LD: Tensor, labels_L: Tensor) -> Tensor:
 def first_centres(seen_SD: Tensor, unlabelled_UD: Tensor, count: int, source: Generator) -> Tensor:
     """(R, K, D) unit vectors: the seen classes' centres, and one by one those of samples that are far from all."""
     centres_RKD = seen_SD.expand(RUNS, -1, -1)
-    nearest_RU = squared_distances(unlabelled_UD, centres_RKD).amin(dim=2)
+    nearest_RU = squared_distances(unlabelled_UD, seen_SD[None]).amin(dim=2).expand(RUNS, -1)
     while centres_RKD.shape[1] < count:
         new_R1D, nearest_RU = new_centres(unlabelled_UD, nearest_RU, source)
         centres_RKD = torch.cat([centres_RKD, new_R1D], dim=1)
