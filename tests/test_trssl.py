@@ -135,6 +135,10 @@ def test_the_queue_holds_the_latest_logits_of_each_view(data):
     first = torch.cat([logits_of(number)[:32] for number in (1, 2, 3)])[-80:]
     second = torch.cat([logits_of(number)[32:] for number in (1, 2, 3)])[-80:]
     assert torch.equal(method.queue, torch.stack([first, second]))
+    shared, _, _ = step_of(data, queue=80, shared_labels=True)
+    for number in range(4):
+        shared.pseudo_labels(logits_of(number), torch.tensor(1.0))
+    assert torch.equal(shared.queue, (first + second)[None] / 2)
 
 
 def test_a_batch_is_assigned_together_with_the_queue_from_its_step_on(data):

@@ -5,7 +5,8 @@ epsilon, the standard deviation over views (the code); the prior of the unlabell
 novel part (the paper, Section 3.1). Beyond both, and off by default: a queue for Sinkhorn, one pseudo-label for both
 views, stronger views to train on, and logits that make up for the share of labelled rows.
 
-Shapes: L labelled rows, U unlabelled samples, K classes (seen first, then novel).
+Shapes: L labelled rows, U unlabelled samples, V logits of each (of its two views, or one for both), Q earlier ones, K
+classes (seen first, then novel).
 """
 
 import torch
@@ -42,7 +43,8 @@ class Trssl(Method):
         self.register_buffer("prior", data.prior.clone())
         initial = torch.full((len(data.unlabelled),), self.options.temperature, device=data.device)
         self.register_buffer("temperature_U", initial)  # line 2 of Algorithm 1
-        self.register_buffer("queue", torch.zeros(2, self.options.queue, len(data.prior), device=data.device))
+        num_labels = 1 if self.options.shared_labels else 2  # of the two views of a sample
+        self.register_buffer("queue", torch.zeros(num_labels, self.options.queue, len(data.prior), device=data.device))
         self.register_buffer("log_excess", excess_of_rows(data, config.training).log(), persistent=False)
 
     def draw(self, rows: int, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -73,19 +75,20 @@ class Trssl(Method):
 
     def pseudo_labels(self, logits: Tensor, queue_weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """(2 * U, K) targets for both views of the unlabelled samples, from the logits of both."""
-        options = self.options
-        logits_a, logits_b = logits.chunk(2)
+        options, logits_VUK = self.options, torch.stack(logits.chunk(2))
         if options.shared_labels:
-            logits_a = logits_b = (logits_a + logits_b) / 2
-        soft_a, error_a = self.assign(logits_a, self.queue[0], queue_weight)
-        soft_b, error_b = self.assign(logits_b, self.queue[1], queue_weight)
-        self.queue.copy_(torch.cat([self.queue, torch.stack([logits_a, logits_b])], dim=1)[:, len(logits_a) :])
-        # each view is labelled by the other
-        targets = torch.cat([soft_b, soft_a] if options.cross_labels else [soft_a, soft_b])
+            logits_VUK = logits_VUK.mean(dim=0, keepdim=True)
+        of_views = zip(logits_VUK, self.queue, strict=True)
+        assigned = [self.assign(logits_UK, queue_QK, queue_weight) for logits_UK, queue_QK in of_views]
+        soft_VUK, errors_V = map(torch.stack, zip(*assigned, strict=True))
+        self.queue.copy_(torch.cat([self.queue, logits_VUK], dim=1)[:, logits_VUK.shape[1] :])
+        if options.cross_labels:  # each view is labelled by the other
+            soft_VUK = soft_VUK.flip(0)
+        targets = soft_VUK.expand(2, -1, -1).flatten(0, 1)
         hard = torch.zeros_like(targets[:, 0], dtype=torch.bool)
         if options.mixed_labels:
             targets, hard = harden_novel(targets, self.num_seen, options.threshold)
-        return targets, {"hard_share": hard.float().mean(), "marginal_error": (error_a + error_b) / 2}
+        return targets, {"hard_share": hard.float().mean(), "marginal_error": errors_V.mean()}
 
     def rows(self, batch: Batch, views: Tensor, pseudo_labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Images, targets and temperatures: of the labelled samples, then of both views of the unlabelled ones."""
