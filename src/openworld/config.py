@@ -109,7 +109,7 @@ class TrsslOptions:
     threshold: float = 0.5
     """A novel class that holds this share of a pseudo-label takes it all."""
     epsilon: float = 0.05
-    """Softness of Sinkhorn's assignment (the paper's lambda)."""
+    """Softness of Sinkhorn's assignment (the paper's lambda); above the temperature, novel classes are lost."""
     iterations: int = 3
     """Iterations of Sinkhorn."""
     queue: int = 0
