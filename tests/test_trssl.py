@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from worlds import RUNTIME
+from worlds import RUNTIME, run
 
 from openworld.config import Training, TrsslOptions, replace
 from openworld.data.batches import Batch, Batches
@@ -126,6 +126,22 @@ def test_a_shared_label_is_that_of_the_mean_of_both_views(data):
 def test_labels_that_are_shared_cannot_be_crossed_or_not(refused):
     told = refused("train", "--recipe", "pretrained", "--no-cross-labels", "--steps", 2, "--device", "cpu", "--quiet")
     assert "--no-cross-labels does nothing where both views share one label: add --no-shared-labels" in told
+
+
+@pytest.mark.parametrize(
+    ("idle", "off", "told"),
+    [
+        (["--threshold", 0.7], ["--no-mixed-labels"], "--threshold does nothing without --mixed-labels"),
+        (["--queue-from", 0.5], ["--queue", 0], "--queue-from does nothing without --queue"),
+        (["--mixup-alpha", 1], ["--no-mixup"], "--mixup-alpha does nothing without --mixup"),
+        (["--uncertainty-from", 0.7], ["--no-uncertainty"], "--uncertainty-from does nothing without --uncertainty"),
+    ],
+)
+def test_an_option_of_what_is_off_is_refused(refused, idle, off, told):
+    short = ["--steps", 1, "--epoch-steps", 1, "--start", "simclr", "--start-steps", 1, "--device", "cpu", "--quiet"]
+    assert told in refused("train", *short, *idle, *off, "--out", "off")
+    on = ["--queue", 16] if "--queue" in off else []
+    assert run("train", *short, *idle, *on, "--out", "on") == 0
 
 
 def test_the_queue_holds_the_latest_logits_of_each_view(data):

@@ -152,6 +152,10 @@ class TrsslOptions:
         _check(0 <= self.uncertainty_from <= 1, "uncertainty-from", self.uncertainty_from, "from 0 to 1")
 
 
+NEEDS = {"threshold": "mixed_labels", "queue_from": "queue", "mixup_alpha": "mixup", "uncertainty_from": "uncertainty"}
+"""Options that do nothing while another one is off."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SimclrOptions:
     """Features without labels."""

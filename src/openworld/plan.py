@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from openworld.config import Config, Problem, did_you_mean, replace
+from openworld.config import NEEDS, Config, Problem, did_you_mean, replace
 from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import BadImage, image_size
@@ -92,7 +92,6 @@ def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = No
     """Defaults < recipe < what follows from the data < what was asked for, by flat names."""
     config = recipe_config(asked, in_memory=dataset is not None)
     dataset = dataset or open_dataset(config.data, runtime.data_dir)
-    refuse_idle_settings(asked, dataset)
     asked = {**asked, "recipe": config.recipe, "data": config.data}
     if config.recipe == "own":
         config = replace(config, own_settings(dataset, runtime.device, asked.get("method", config.method)))
@@ -101,14 +100,22 @@ def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = No
         if not RunFolder(Path(start)).exists:
             raise UserError(f"--start {start} is not a run: it has no config.toml{did_you_mean(start, [FEATURES_RUN])}")
         asked |= {"start": str(Path(start).absolute()), "start_steps": None}  # found from every working directory
-    return replace(config, asked), dataset
+    config = replace(config, asked)
+    refuse_idle_settings(asked, config, dataset)
+    return config, dataset
 
 
-def refuse_idle_settings(asked: dict[str, Any], dataset: Dataset) -> None:
-    """What hides the labels of a benchmark does nothing where most samples have none; its default asks for nothing."""
+def refuse_idle_settings(asked: dict[str, Any], config: Config, dataset: Dataset) -> None:
+    """What was asked for in vain. A default asks for nothing."""
     for name in ("novel", "labelled", "imbalance"):
         if dataset.is_labelled is not None and asked.get(name, getattr(Problem, name)) != getattr(Problem, name):
             raise UserError(f"--{name} turns a fully labelled set into a problem; {dataset.name} is one already")
+    options = getattr(config, config.method)
+    for name, needed in NEEDS.items():
+        default = getattr(type(options), name, None)
+        if asked.get(name, default) != default and not getattr(options, needed, True):
+            flag, other = (f"--{part.replace('_', '-')}" for part in (name, needed))
+            raise UserError(f"{flag} does nothing without {other}: add that, or leave {flag} out")
 
 
 # What follows from the data ---------------------------------------------------------------------------------
