@@ -251,8 +251,19 @@ def test_a_worker_that_is_killed_is_an_error_and_not_a_hang():
         samples.take(torch.arange(3))
 
 
+SLOW_TO_BEGIN = """
+import time
+from openworld.data import pool
+pool.signal.signal = lambda *_: time.sleep(1)
+working = pool.Pool(1)
+working.submit(len, "")
+print(*working.executor._processes, flush=True)
+time.sleep(60)
+"""
+
+
 def test_workers_die_with_the_process_they_work_for(photos):
-    script = f"""
+    at_work = f"""
 import dataclasses, time, torch
 from pathlib import Path
 from openworld.data.loading import Loader
@@ -265,12 +276,19 @@ samples.take(torch.arange(30).flip(0))
 print(*[process.pid for process in samples.feeder.pool.executor._processes.values()], flush=True)
 time.sleep(60)
 """
+    for script in (at_work, SLOW_TO_BEGIN):
+        refuse_orphans(script)
+
+
+def refuse_orphans(script: str) -> None:
+    """Workers must be gone soon after their parent is, which prints their numbers."""
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     workers = [int(pid) for pid in parent.stdout.readline().split()]
     assert workers
     assert all(is_alive(pid) for pid in workers)
     parent.kill()
-    parent.communicate()
+    parent.wait()  # not until its output ends: an orphan would hold that open
+    parent.stdout.close()
     until = time.monotonic() + 10
     while any(is_alive(pid) for pid in workers) and time.monotonic() < until:
         time.sleep(0.05)

@@ -2,6 +2,7 @@
 
 import ctypes
 import multiprocessing
+import os
 import signal
 import sys
 from collections import deque
@@ -94,5 +95,7 @@ def _begin(prepare: Callable[..., None] | None, arguments: tuple) -> None:
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+        if os.getppid() != multiprocessing.parent_process().pid:  # killed before that: nobody will tell
+            os._exit(1)
     if prepare:
         prepare(*arguments)
