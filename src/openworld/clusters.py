@@ -3,52 +3,76 @@
 Shapes: L labelled and U unlabelled samples of D features, S seen classes, K classes (seen first, then novel), R runs.
 """
 
+import functools
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from openworld.compiling import plainly
 from openworld.data.problem import TrainingSet
 from openworld.features import extract
 from openworld.kmeans import new_centres, squared_distances
 from openworld.nets import Network
+from openworld.sinkhorn import order_prior, sinkhorn
 
 RUNS = 10
 """From different first centres; the best counts."""
 ROUNDS = 30
 SOFTNESS = 0.05
 """The temperature of a sample's shares in the clusters: shares of 0 and 1 get stuck more often."""
+SINKHORN_ITERATIONS = 20
+"""With five, sizes miss the prior by so much that centres stay where they were."""
 
 
 @torch.no_grad()
 def clustered_head(network: Network, data: TrainingSet, source: Generator) -> Tensor:
-    """(K, D) unit vectors: the mean features of the classes, as labels and clusters tell them apart.
+    """(K, D) unit vectors: what tells the classes from each other, by labels and by clusters.
 
     Of a network in evaluation mode.
     """
     labelled_LD, unlabelled_UD = (extract(network, part, data.family) for part in (data.labelled, data.unlabelled))
+    middle_D, whitening_DD = whitening(labelled_LD, data.labels, unlabelled_UD)
+    whitened = (F.normalize((part - middle_D) @ whitening_DD) for part in (labelled_LD, unlabelled_UD))
+    labelled_LD, unlabelled_UD = whitened
     known_LK = F.one_hot(data.labels, data.num_classes).to(labelled_LD)
-    shares_UK = cluster(labelled_LD, data.labels, unlabelled_UD, data.num_classes, source)
-    return F.normalize(known_LK.T @ labelled_LD + shares_UK.T @ unlabelled_UD)
+    shares_UK = cluster(labelled_LD, data.labels, unlabelled_UD, data.prior, source)
+    shares_UK = shares_UK.clamp(min=1e-6)  # a class to which the prior gives nothing needs a vector, too
+    means_KD = known_LK.T @ labelled_LD + shares_UK.T @ unlabelled_UD
+    return F.normalize(means_KD @ whitening_DD)  # for samples that are not whitened: discriminants
 
 
-def cluster(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor, count: int, source: Generator) -> Tensor:
-    """(U, K) the shares of each unlabelled sample in `count` clusters, those of the seen classes first.
+def cluster(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor, prior_K: Tensor, source: Generator) -> Tensor:
+    """(U, K) the shares of each unlabelled sample in the classes, the seen ones first. Samples are unit vectors.
 
-    Soft k-means on the sphere, with two differences (docs/log.md says what each is worth): what samples of one class
-    differ in counts less, and the seen classes' centres stay where their labelled samples are.
+    Soft k-means on the sphere, with two differences (docs/log.md says what each is worth): the seen classes' centres
+    stay where their labelled samples are; and in the end the clusters' sizes follow the prior, or a seen class would
+    take what is near it of a novel one, whose centre would move off to a third.
     """
-    labelled_LD, unlabelled_UD = whitened(labelled_LD, labels_L, unlabelled_UD)
     seen_SD = F.normalize(class_means(labelled_LD, labels_L))
-    starts_RKD = first_centres(seen_SD, unlabelled_UD, count, source)
-    settled_RKD = [settle_novel(unlabelled_UD, centres_KD, len(seen_SD)) for centres_KD in starts_RKD]
-    cosines_UK = max((unlabelled_UD @ centres_KD.T for centres_KD in settled_RKD), key=closeness)
+    starts_RKD = first_centres(seen_SD, unlabelled_UD, len(prior_K), source)
+    settled_RKD = [settle_novel(unlabelled_UD, centres_KD, len(seen_SD), by_nearness) for centres_KD in starts_RKD]
+    best_KD = max(settled_RKD, key=lambda centres_KD: closeness(unlabelled_UD @ centres_KD.T))
+    sizes_K = by_nearness(unlabelled_UD @ best_KD.T).mean(dim=0)
+    by_prior = functools.partial(
+        sinkhorn, prior_K=order_prior(prior_K, sizes_K, len(seen_SD)), epsilon=SOFTNESS, iterations=SINKHORN_ITERATIONS
+    )
+    with plainly():
+        return by_prior(unlabelled_UD @ settle_novel(unlabelled_UD, best_KD, len(seen_SD), by_prior).T)
+
+
+def by_nearness(cosines_UK: Tensor) -> Tensor:
+    """Shares of samples in clusters."""
     return (cosines_UK / SOFTNESS).softmax(dim=1)
 
 
-def settle_novel(unlabelled_UD: Tensor, centres_KD: Tensor, num_seen: int) -> Tensor:
+def settle_novel(
+    unlabelled_UD: Tensor, centres_KD: Tensor, num_seen: int, share_out: Callable[[Tensor], Tensor]
+) -> Tensor:
     """(K, D) unit vectors: the novel centres have moved to the means of their shares of the samples."""
     for _ in range(ROUNDS):
-        shares_UK = (unlabelled_UD @ centres_KD.T / SOFTNESS).softmax(dim=1)
+        shares_UK = share_out(unlabelled_UD @ centres_KD.T)
         novel_ND = F.normalize(shares_UK.T[num_seen:] @ unlabelled_UD)
         centres_KD = torch.cat([centres_KD[:num_seen], novel_ND])
     return centres_KD
@@ -59,8 +83,8 @@ def closeness(cosines_UK: Tensor) -> float:
     return float(cosines_UK.amax(dim=1).mean())
 
 
-def whitened(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor) -> tuple[Tensor, Tensor]:
-    """Unit vectors in which the samples of a seen class differ as much in one direction as in any other, nearly.
+def whitening(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor) -> tuple[Tensor, Tensor]:
+    """(D,) the middle of the samples, and (D, D) what makes those of a seen class differ alike in all directions.
 
     What tells samples of one seen class apart will hardly tell novel classes apart. Few labelled samples do not span
     all directions: their spread is mixed with an even one, as large as that of all samples.
@@ -71,8 +95,7 @@ def whitened(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor) -> tu
     even = all_ND.var(dim=0).mean().clamp(min=1e-12)
     covariance_DD = spread_LD.T @ spread_LD / len(spread_LD) + even * torch.eye(len(middle_D), device=even.device)
     variances_D, directions_DD = torch.linalg.eigh(covariance_DD)
-    whitening_DD = directions_DD * variances_D.rsqrt() @ directions_DD.T
-    return tuple(F.normalize((part - middle_D) @ whitening_DD) for part in (labelled_LD, unlabelled_UD))
+    return middle_D, directions_DD * variances_D.rsqrt() @ directions_DD.T
 
 
 def class_means(features_LD: Tensor, labels_L: Tensor) -> Tensor:
