@@ -40,7 +40,9 @@ def clustered_head(network: Network, data: TrainingSet, source: Generator) -> Te
     shares_UK = cluster(labelled_LD, data.labels, unlabelled_UD, data.prior, source)
     shares_UK = shares_UK.clamp(min=1e-6)  # a class to which the prior gives nothing needs a vector, too
     means_KD = known_LK.T @ labelled_LD + shares_UK.T @ unlabelled_UD
-    return F.normalize(means_KD @ whitening_DD)  # for samples that are not whitened: discriminants
+    rows_KD = means_KD @ whitening_DD  # discriminants, for samples that are not whitened
+    common_D = F.normalize(middle_D, dim=0)  # nor has the middle been taken from them: it must favour no class
+    return F.normalize(rows_KD - (rows_KD @ common_D)[:, None] * common_D)
 
 
 def cluster(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor, prior_K: Tensor, source: Generator) -> Tensor:
