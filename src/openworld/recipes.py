@@ -92,7 +92,7 @@ def simclr(data: str) -> Config:
     Command: openworld train cifar100 --method simclr. Measured with seed 0: CIFAR-100 35.7 / 32.6 / 36.3 (55.7 by
     nearest neighbours) after 20,480 steps, 239 s on an H200; CIFAR-10 56.8 / 55.9 / 64.1 (83.3) after 12,288 steps,
     125 s, both by k-means, and from the unlabelled images alone, in larger views
-    (benchmarks/results/estimation-*.json). As it is now, digits: 93.4 / 89.5 / 91.5 (98.4) in 101 s on one CPU thread.
+    (benchmarks/results/estimation-*.json). As it is now, digits: 96.2 / 90.1 / 93.1 (98.4) in 58 s on one CPU thread.
     """
     base = _benchmark(data)
     settings: dict[str, Any] = {"lr": 0.3}
