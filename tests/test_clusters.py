@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from worlds import training_set
 
-from openworld.clusters import class_means, cluster, clustered_head, whitening
+from openworld.clusters import class_means, cluster, clustered_head, whitened, whitening
 from openworld.kmeans import kmeans_sweep
 from openworld.nets import build_network, frozen
 from openworld.rng import generator
@@ -55,11 +55,6 @@ def even(count: int):
     return torch.full((count,), 1 / count)
 
 
-def whitened(samples, labelled, labels, unlabelled):
-    middle, matrix = whitening(labelled, labels, unlabelled)
-    return F.normalize((samples - middle) @ matrix)
-
-
 def share_found(shares, kinds, num_seen: int) -> float:
     """Of the samples, whose cluster is that of their seen class, or that of most of their novel class and no other."""
     clusters = shares.argmax(dim=1)
@@ -83,7 +78,7 @@ def test_what_differs_within_seen_classes_does_not_make_clusters():
     """Ten classes, and a direction that matters more than all of them to who does not look at labels."""
     samples, kinds = blobs([150] * 10, stretch=4.0)
     labelled, labels, unlabelled, truth = split(samples, kinds, num_seen=5, each=15)
-    known, others = (whitened(part, labelled, labels, unlabelled) for part in (labelled, unlabelled))
+    known, others = (whitened(part, *whitening(labelled, labels, unlabelled)) for part in (labelled, unlabelled))
     shares = cluster(known, labels, others, even(10), generator(0, "clusters"))
     assert share_found(shares, truth, num_seen=5) > 0.9
     (plain,) = kmeans_sweep(samples, [10], generator(0, "clusters"))
@@ -153,4 +148,4 @@ def test_whitened_samples_of_a_class_differ_in_all_directions_alike():
         variances = torch.linalg.eigvalsh(spread.T @ spread)
         return float(variances[-1] / variances.median())
 
-    assert unevenness(whitened(samples, samples, kinds, samples)) < 0.5 * unevenness(samples)
+    assert unevenness(whitened(samples, *whitening(samples, kinds, samples))) < 0.5 * unevenness(samples)

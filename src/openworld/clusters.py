@@ -34,8 +34,7 @@ def clustered_head(network: Network, data: TrainingSet, source: Generator) -> Te
     """
     labelled_LD, unlabelled_UD = (extract(network, part, data.family) for part in (data.labelled, data.unlabelled))
     middle_D, whitening_DD = whitening(labelled_LD, data.labels, unlabelled_UD)
-    whitened = (F.normalize((part - middle_D) @ whitening_DD) for part in (labelled_LD, unlabelled_UD))
-    labelled_LD, unlabelled_UD = whitened
+    labelled_LD, unlabelled_UD = (whitened(part, middle_D, whitening_DD) for part in (labelled_LD, unlabelled_UD))
     known_LK = F.one_hot(data.labels, data.num_classes).to(labelled_LD)
     shares_UK = cluster(labelled_LD, data.labels, unlabelled_UD, data.prior, source)
     shares_UK = shares_UK.clamp(min=1e-6)  # a class to which the prior gives nothing needs a vector, too
@@ -98,6 +97,11 @@ def whitening(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor) -> t
     covariance_DD = spread_LD.T @ spread_LD / len(spread_LD) + even * torch.eye(len(middle_D), device=even.device)
     variances_D, directions_DD = torch.linalg.eigh(covariance_DD)
     return middle_D, directions_DD * variances_D.rsqrt() @ directions_DD.T
+
+
+def whitened(samples_ND: Tensor, middle_D: Tensor, whitening_DD: Tensor) -> Tensor:
+    """(N, D) unit vectors."""
+    return F.normalize((samples_ND - middle_D) @ whitening_DD)
 
 
 def class_means(features_LD: Tensor, labels_L: Tensor) -> Tensor:
