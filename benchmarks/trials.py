@@ -57,6 +57,7 @@ def run(flags: list[str], seconds: float) -> dict:
     runtime = runtime_of(parsed)
     alarm = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
     alarm.daemon = True
+    signal.signal(signal.SIGTERM, stop_at_once)  # while nothing trains; training stops by itself
     with tempfile.TemporaryDirectory() as folder:
         folder = RunFolder(Path(folder) / "run")
         alarm.start()
@@ -73,6 +74,10 @@ def run(flags: list[str], seconds: float) -> dict:
             "epochs": folder.metrics(),
             "environment": environment(runtime.device),
         }
+
+
+def stop_at_once(number: int, _frame: object) -> None:
+    raise Interrupted(number, "the time is up")
 
 
 def report(trial: dict) -> None:

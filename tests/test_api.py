@@ -38,7 +38,9 @@ def test_a_frame():
 def test_a_path_and_a_benchmark():
     root = write_photos(Path("photos"))
     assert openworld.train_on(root, out="a", **TINY)["num_classes"] == 3
-    assert openworld.train_on("digits", out="b", seed=3, **TINY)["seed"] == 3
+    settings = {"seed": np.int64(3), "lr": np.float32(0.5), "num_classes": None}
+    summary = openworld.train_on("digits", out=Path("b"), **settings, **TINY)
+    assert (summary["seed"], RunFolder(Path("b")).config().training.lr) == (3, 0.5)
 
 
 def test_labels_as_pandas_keeps_them_and_a_thread_that_hears_no_signals():
@@ -54,6 +56,15 @@ def test_labels_as_pandas_keeps_them_and_a_thread_that_hears_no_signals():
 def test_mistakes():
     with pytest.raises(UserError, match="temprature: there is no such setting; did you mean temperature"):
         openworld.train_on("digits", temprature=0.2)
+    for setting, answer in (
+        ({"steps": 1e3}, "steps is 1000.0; it must be of type int"),
+        ({"lr": "0.1"}, "lr is '0.1'; it must be of type float"),
+        ({"network": "vgg"}, "network is 'vgg'; it must be one of"),
+    ):
+        with pytest.raises(UserError, match=answer):
+            openworld.train_on("digits", **setting)
+    with pytest.raises(UserError, match="labels are for an array; a folder, a manifest or a Dataset has its own"):
+        openworld.train_on("digits", [1, 2, 3])
     with pytest.raises(UserError, match="an array needs labels"):
         openworld.train_on(np.zeros((4, 3)))
     with pytest.raises(AttributeError, match="no attribute 'fit_on'"):

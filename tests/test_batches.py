@@ -116,7 +116,7 @@ def test_a_labelled_batch_larger_than_the_labelled_set_shows_its_images_evenly()
 def test_a_batch_larger_than_its_set_is_refused():
     with pytest.raises(UserError, match="--batch-unlabelled 61 is larger than the 60"):
         make_batches(batch_unlabelled=61)
-    with pytest.raises(UserError, match="--batch-labelled 68 is larger than the whole set of 67"):
+    with pytest.raises(UserError, match="--batch-labelled 68 is larger than the 67 images of the whole set"):
         make_batches(batch_labelled=68)
 
 

@@ -167,6 +167,7 @@ def test_missing_labels_of_pandas():
     [
         (np.array([3, 7]), np.array([3, 7, 8, 9])),
         (np.array([1, 255], np.uint8), np.array([1, 255, 256, 257], np.uint16)),
+        (np.array([0, 126], np.int8), np.array([0, 126, 127, 128], np.int16)),
         (np.array([-5, -3]), np.array([-5, -3, 0, 1])),
         (np.array([1.0, 2.0]), np.array([1.0, 2.0, 3.0, 4.0])),
         (np.array(["a", "bb"]), np.array(["a", "bb", "novel-1", "novel-2"])),
@@ -248,7 +249,7 @@ def test_mistakes():
         ({"device": "tpu"}, "device tpu: there are auto, cpu and cuda"),
         ({"settings": {"temprature": 1}}, "did you mean temperature"),
         ({"settings": {"steps": 1}}, "settings: steps is a parameter of its own"),
-        ({"method": "magic"}, "method is magic"),
+        ({"method": "magic"}, "method is 'magic'"),
     ):
         with pytest.raises(ValueError, match=message):
             OpenWorldClassifier(**parameters).fit(X, y)

@@ -288,12 +288,23 @@ def test_settings_that_do_not_fit(photos, refused, flags, answer):
     assert answer in refused("train", photos, *TINY, *flags, "--out", "r")
 
 
+def test_without_labels_all_images_make_up_a_batch(photos, capsys):
+    flags = [flag for flag in TINY if flag != "--quiet"]
+    assert run("train", photos, *flags, "--method", "simclr", "--batch-unlabelled", "31", "--out", "r") == 0
+    assert "steps of 2 x 31 images: as you say" in capsys.readouterr().err
+
+
+def test_a_folder_whose_name_is_no_text_is_refused(photos, refused):
+    odd = photos.rename(b"photos-\xff".decode("utf-8", "surrogateescape"))
+    assert r"photos-\udcff': the name is not valid UTF-8; rename it" in refused("train", odd, *TINY, "--out", "r")
+
+
 def test_minutes_must_be_a_time(photos, refused):
     assert "--minutes is 0.0; it must be above 0" in refused("train", photos, "--minutes", "0", "--quiet", "--out", "r")
 
 
 def test_a_run_can_be_made_again_from_its_own_configuration(photos):
-    assert run("train", photos, *TINY, "--out", "r") == 0
+    assert run("train", photos, *TINY, "--no-uncertainty", "--out", "r") == 0
     assert run("train", "--config", "r/config.toml", *HERE, "--out", "again") == 0
     assert Path("again/config.toml").read_text() == Path("r/config.toml").read_text()
     assert Path("again/predictions.csv").read_text() == Path("r/predictions.csv").read_text()

@@ -124,6 +124,20 @@ def test_too_little_time_still_gives_some_steps_and_says_what_they_take(costs):
     assert seconds > 2
 
 
+@pytest.mark.parametrize("asked", [{"method": "simclr"}, {"uncertainty": False}])
+def test_passes_that_are_not_made_cost_no_steps(costs, asked):
+    config, seconds = fitted(arrays(1000), 100, **asked)
+    assert config.training.steps == int((100 - 0.001 * 11 * 900) / 0.1)
+    assert seconds == pytest.approx(100, abs=0.2)
+
+
+def test_short_epochs_bring_more_passes_and_leave_less_time_for_steps(costs):
+    config, seconds = fitted(arrays(1000), 190, epoch_steps=10)
+    # for every ten steps half a pass with uncertainty, as it is measured in the second half of the run
+    assert config.training.steps == int((190 - 0.001 * 11 * 900) / (0.1 + 0.001 * 0.5 * 900 * 10 / 10))
+    assert seconds == pytest.approx(190, abs=0.6)
+
+
 def test_what_was_asked_for_stays(costs):
     config, _ = fitted(arrays(1000), 300, epoch_steps=7, uncertainty_views=3)
     assert (config.training.epoch_steps, config.trssl.uncertainty_views) == (7, 3)

@@ -127,8 +127,15 @@ def test_links_and_odd_names_in_a_folder_are_no_reason_to_stop(capsys, digits_ru
     (pictures / "linked.png").symlink_to(Path("pictures/0.png").absolute())
     Path(b"pictures/\xff.png".decode("utf-8", "surrogateescape")).write_bytes((pictures / "0.png").read_bytes())
     (pictures / ".hidden.png").write_text("no image")
-    assert run("predict", digits_run, pictures, "--out", "a.csv", "--views", 0, "--device", "cpu") == 0
+    (pictures / ".thumbnails").mkdir()
+    shutil.copy(pictures / "0.png", pictures / ".thumbnails")
+    arguments = ["predict", str(digits_run), str(pictures), "--views", "0", "--device", "cpu"]
+    assert run(*arguments, "--out", "a.csv") == 0
     lines = Path("a.csv").read_bytes().splitlines()
+    to_standard_output = subprocess.run(
+        [sys.executable, "-m", "openworld", *arguments], capture_output=True, check=True
+    )
+    assert to_standard_output.stdout.splitlines() == lines
     assert len(lines) == 1 + 9
     assert sum(b"No such file" in line for line in lines) == 1
     assert b"pictures/\xff.png" in b"".join(lines)
@@ -220,8 +227,10 @@ def test_bad_input(refused, capsys, digits_copy, pictures):
         (("copy", pictures, "--out", "no/x.csv"), "there is no folder no"),
     ):
         assert message in refused("predict", *arguments), arguments
+    Path("x.csv").write_text("path,prediction,confidence,uncertainty,runner_up,error\nof an earlier day")
     assert run("predict", "copy", "broken.png", "--device", "cpu", "--out", "x.csv") == 2
     assert "not one of 1 images can be used" in capsys.readouterr().err
+    assert Path("x.csv").read_text().endswith("of an earlier day")
     for path in digits_copy.checkpoints.glob("*/average.safetensors"):
         path.write_bytes(b"x" + path.read_bytes()[1:])
     assert run("predict", "copy", pictures, "--device", "cpu") == 2

@@ -1,6 +1,7 @@
 """--start: a run that begins with the network of another."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -83,12 +84,15 @@ def test_the_same_command_goes_on():
         (["--start", "nowhere"], "--start nowhere is not a run: it has no config.toml"),
         (["--start", "simcrl"], "it has no config.toml; did you mean simclr?"),
         (["--start", "first", "--network", "small-32"], "--start {first}: its network is of another kind"),
+        (["--start", "lost"], "{lost} has not begun to train: it has no split.json"),
         (["--start", "taught", "--seed", 1], "--start {taught}: it was trained on other labels than this run has"),
     ],
 )
 def test_a_start_that_does_not_fit_is_refused_before_anything_is_written(flags, answer, refused):
     assert run("train", "--method", "simclr", *SHORT, "--out", "first") == 0
     assert run("train", *SHORT, "--out", "taught") == 0
+    Path("lost").mkdir()
+    shutil.copy("taught/config.toml", "lost")
     told = refused("train", *SHORT, *flags, "--out", "second")
-    assert answer.format(first=Path("first").absolute(), taught=Path("taught").absolute()) in told
+    assert answer.format(**{name: Path(name).absolute() for name in ("first", "taught", "lost")}) in told
     assert not Path("second").exists()

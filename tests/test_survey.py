@@ -45,7 +45,7 @@ def decoded(monkeypatch) -> list[str]:
     original, paths = module.decode_files, []
 
     def decode_files(items, *rest):
-        paths.extend(path for path, _ in items)
+        paths.extend(path for path, *_ in items)
         return original(items, *rest)
 
     monkeypatch.setattr(module, "decode_files", decode_files)
@@ -105,6 +105,20 @@ def test_a_file_changed_a_moment_ago_is_not_trusted(files, hashed, decoded, monk
     look(files)
     assert len(hashed) == 2 * len(files)
     assert len(decoded) == len(files)
+
+
+def test_a_file_that_changes_between_two_looks_gives_its_pixels_to_no_hash(files, monkeypatch):
+    victim, original = Path(files.full_path(0)), module.hash_files
+
+    def hash_files(paths):
+        facts = original(paths)
+        shutil.copy(files.full_path(1), victim)
+        return facts
+
+    monkeypatch.setattr(module, "hash_files", hash_files)
+    fact = look(files)[0]
+    assert fact.problem == "changed while it was read"
+    assert fact.key not in Store(CACHE, SIZE).find()
 
 
 def test_another_size_needs_the_pixels_but_not_the_verdict(files, hashed, decoded):

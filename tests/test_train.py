@@ -27,6 +27,7 @@ from openworld.methods.trssl import Trssl
 from openworld.optim import Average
 from openworld.recipes import digits
 from openworld.record import RunFolder
+from openworld.signals import Interrupted
 from openworld.train import train
 
 TINY = replace(
@@ -133,6 +134,32 @@ def test_a_signal_saves_a_checkpoint_and_says_how_to_go_on(number, code):
     assert message.count("\n") == 1
     stopped_at = int(message.split("stopped at step ")[1].split(";")[0])
     assert checkpoint.load(Path(f"r/checkpoints/step-{stopped_at:08d}")).step == stopped_at
+
+
+@pytest.mark.parametrize("name", ["write_answers", "summarise"])
+def test_a_signal_after_the_last_step_is_obeyed_too(name, monkeypatch):
+    """Or the next stage, which begins with this run, would begin."""
+    original = getattr(training_module, name)
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training_module, name, interrupted)
+        with pytest.raises(Interrupted, match=f"stopped at step {TINY.training.steps}"):
+            trained("r")
+    run = RunFolder(Path("r"))
+    assert bool(run.summary()) == (name == "summarise")
+    assert trained("r").summary()["steps"] == TINY.training.steps
+
+
+def test_the_time_before_a_stop_counts(monkeypatch):
+    at_the_epoch_and_at_the_stop = iter([5.0, 1000.0])
+    with monkeypatch.context() as patch:
+        patch.setattr(training_module.Clock, "seconds", lambda clock: next(at_the_epoch_and_at_the_stop))
+        worlds.interrupted("r", TINY, TINY.training.epoch_steps + 1)
+    assert 1000 <= trained("r").summary()["seconds"] < 1100
 
 
 def test_hidden_labels_replaced_by_noise_change_no_weight(uninterrupted, monkeypatch):

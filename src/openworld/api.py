@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from openworld.config import did_you_mean, options
+import numpy as np
+
+from openworld.config import did_you_mean, options, typed
 from openworld.data.dataset import Dataset
 from openworld.data.opening import IN_MEMORY
 from openworld.data.own import from_arrays, from_frame
@@ -39,13 +41,7 @@ def train_on(
         root: the folder of a DataFrame's paths.
         settings: whatever `openworld train --help` lists, with underscores: num_classes="auto", lr=0.1, seed=1 ...
     """
-    known = {option.name: option for option in options()}
-    for name, value in settings.items():
-        if name not in known:
-            raise UserError(f"{name}: there is no such setting{did_you_mean(name, known)}")
-        choices = known[name].choices
-        if choices and value not in choices:
-            raise UserError(f"{name} is {value}; it must be one of {', '.join(choices)}")
+    settings = _checked(settings)
     runtime = make_runtime(device, None, workers, compile, deterministic, quiet)
     dataset = _dataset(data, labels, root)
     settings["data"] = f"{IN_MEMORY}{dataset.name}" if dataset else str(data)
@@ -55,13 +51,30 @@ def train_on(
     return {**train(plan.config, run, runtime, plan.world), "run": str(run.path)}
 
 
+def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """As a configuration file would have them: numpy's numbers become Python's, paths text; None says nothing."""
+    known = {option.name: option for option in options()}
+    checked = {}
+    for name, value in settings.items():
+        if name not in known:
+            raise UserError(f"{name}: there is no such setting{did_you_mean(name, known)}")
+        value = value.item() if isinstance(value, np.generic) else value
+        value = str(value) if isinstance(value, Path) else value
+        if value is not None:
+            checked[name] = typed(known[name], value)
+    return checked
+
+
 def _dataset(data: Any, labels: Any, root: str | Path) -> Dataset | None:
     """What is in memory already, as a data set."""
+    is_array = not isinstance(data, (str, Path, Dataset)) and not hasattr(data, "columns")
+    if labels is not None and not is_array:
+        raise UserError("labels are for an array; a folder, a manifest or a Dataset has its own")
     if isinstance(data, (str, Path)):
         return None
     if isinstance(data, Dataset):
         return data
-    if hasattr(data, "columns"):
+    if not is_array:
         return from_frame(data, root)
     if labels is None:
         raise UserError("an array needs labels: one for each row, -1 where there is none")

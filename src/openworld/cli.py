@@ -40,6 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(128 + 13)
     except OSError as error:
         fail(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # torch's
+            raise
+        fail("the GPU has too little memory: lower --batch-labelled and --batch-unlabelled, or --image-size", 2)
     except KeyboardInterrupt:
         fail("interrupted", 130)
 

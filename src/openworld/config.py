@@ -304,7 +304,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         if key_path not in known:
             dotted = [".".join(option_path) for option_path in known]
             raise UserError(f"{path}: unknown key {'.'.join(key_path)}{did_you_mean('.'.join(key_path), dotted)}")
-        values[known[key_path].name] = _typed(known[key_path], value, path)
+        try:
+            values[known[key_path].name] = typed(known[key_path], value)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
     return values
 
 
@@ -343,11 +346,11 @@ def _leaves(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[
             yield (*path, key), value
 
 
-def _typed(option: Option, value: Any, path: Path) -> Any:
-    """The value as the field's type; TOML's 1 is good for a float, and nothing else is bent."""
+def typed(option: Option, value: Any) -> Any:
+    """The value as the field's type; 1 is good for a float, and nothing else is bent."""
     if option.choices:
         if value not in option.choices:
-            raise UserError(f"{path}: {option.name} is {value!r}; it must be one of {', '.join(option.choices)}")
+            raise UserError(f"{option.name} is {value!r}; it must be one of {', '.join(option.choices)}")
         return value
     if option.may_be_auto and value == "auto":
         return value
@@ -355,5 +358,5 @@ def _typed(option: Option, value: Any, path: Path) -> Any:
         value = float(value)
     if type(value) is not option.kind:
         or_auto = ", or auto" if option.may_be_auto else ""
-        raise UserError(f"{path}: {option.name} is {value!r}; it must be of type {option.kind.__name__}{or_auto}")
+        raise UserError(f"{option.name} is {value!r}; it must be of type {option.kind.__name__}{or_auto}")
     return value

@@ -240,7 +240,7 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
                 fewest = FEWEST_STEPS_OF_FEATURES if dataset.has_features else FEWEST_STEPS_OF_IMAGES
                 asked["steps"] = min(max(fewest, len(numbers) // SAMPLES_PER_STEP), MOST_STEPS)
             asked["epoch_steps"] = max(EPOCH_STEPS, -(-asked["steps"] // EPOCHS))
-        return {name: _plain(value) for name, value in {**asked, **settings}.items() if value is not None}
+        return {name: value for name, value in {**asked, **settings}.items() if value is not None}
 
     def _answers(self, X: Any, answer: Callable[[Tensor], Tensor]) -> np.ndarray:
         shape = self.model_.sample_shape
@@ -271,11 +271,6 @@ def _in_words_of_scikit_learn() -> Iterator[None]:
         raise ValueError(re.sub(r"--([a-z][a-z-]*)", lambda flag: flag[1].replace("-", "_"), str(error))) from None
     except Interrupted:
         raise KeyboardInterrupt from None
-
-
-def _plain(value: Any) -> Any:
-    """A number as Python has it: a grid of parameters is often numpy's."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _seed(random_state: Any) -> int:
@@ -360,7 +355,7 @@ def _all_classes(known: np.ndarray, novel_names: tuple[str, ...]) -> np.ndarray:
     first = max(int(known[-1]), -1) + 1
     last = first + len(novel_names) - 1
     # small integers may have to widen; by a type of the same kind, or large ones would become floats
-    needed = np.min_scalar_type(last if known.dtype.kind == "u" else -last)
+    needed = np.min_scalar_type(last if known.dtype.kind == "u" else -last - 1)
     return np.concatenate([known, np.arange(first, last + 1)]).astype(np.result_type(known, needed))
 
 

@@ -114,7 +114,7 @@ def load_average(
     """The averaged model of a run's newest checkpoint, as it answers; and the step. The data is not needed."""
     saved = run.newest_checkpoint(warn)
     if saved is None:
-        way_on = "train it again" if run.summary() else f"openworld train --resume --out {run.path} goes on with it"
+        way_on = "train it again" if run.summary() else f"{run.resume_command} goes on with it"
         raise UserError(f"{run.path} has no sound checkpoint: {way_on}")
     if saved.step < config.training.steps:
         state = "has lost its last checkpoint" if run.summary() else "is not finished"

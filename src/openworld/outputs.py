@@ -18,6 +18,7 @@ from openworld.config import Config
 from openworld.data.batches import Batches
 from openworld.data.problem import OpenWorld, pose
 from openworld.evaluate import load_average, predict_logits
+from openworld.methods import METHODS
 from openworld.nets import Network
 from openworld.record import RunFolder
 from openworld.runtime import Runtime
@@ -88,7 +89,7 @@ def outputs_of(
     config = run.config()
     world = world or pose(config, runtime, run.split())
     network, _ = load_average(run, config, runtime.device, warn)
-    batches = Batches(world.training, config.training, config.seed, num_views=2)
+    batches = Batches(world.training, config.training, config.seed, 2, METHODS[config.method].uses_labels)
     return compute_outputs(network, world, batches, config)
 
 

@@ -100,20 +100,20 @@ def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = No
         if not RunFolder(Path(start)).exists:
             raise UserError(f"--start {start} is not a run: it has no config.toml{did_you_mean(start, [FEATURES_RUN])}")
         asked |= {"start": str(Path(start).absolute()), "start_steps": None}  # found from every working directory
-    config = replace(config, asked)
     refuse_idle_settings(asked, config, dataset)
-    return config, dataset
+    return replace(config, asked), dataset
 
 
-def refuse_idle_settings(asked: dict[str, Any], config: Config, dataset: Dataset) -> None:
-    """What was asked for in vain. A default asks for nothing."""
+def refuse_idle_settings(asked: dict[str, Any], usual: Config, dataset: Dataset) -> None:
+    """What was asked for in vain. A default asks for nothing, nor does what would be so anyway."""
     for name in ("novel", "labelled", "imbalance"):
         if dataset.is_labelled is not None and asked.get(name, getattr(Problem, name)) != getattr(Problem, name):
             raise UserError(f"--{name} turns a fully labelled set into a problem; {dataset.name} is one already")
-    options = getattr(config, config.method)
+    config = replace(usual, asked)
+    options, usual_options = (getattr(each, config.method) for each in (config, usual))
     for name, needed in NEEDS.items():
-        default = getattr(type(options), name, None)
-        if asked.get(name, default) != default and not getattr(options, needed, True):
+        asks_nothing = [getattr(each, name, None) for each in (type(options), usual_options)]
+        if name in asked and asked[name] not in asks_nothing and not getattr(options, needed, True):
             flag, other = (f"--{part.replace('_', '-')}" for part in (name, needed))
             raise UserError(f"{flag} does nothing without {other}: add that, or leave {flag} out")
 
@@ -188,20 +188,25 @@ def fit_to_time(
     num_train, num_all = sizes["unlabelled"], sum(sizes.values())
     num_judged = sizes[world.judged_part] if world.judged_part else 0
 
+    is_uncertain = config.method == "trssl" and config.trssl.uncertainty
+
+    def seconds_of_epoch(views: int) -> float:
+        uncertainty = is_uncertain * (1 - config.trssl.uncertainty_from) * num_train * views
+        return sample_seconds * (uncertainty + 2 * num_judged)
+
     def seconds_of_passes(epochs: int, views: int) -> float:
-        uncertainty = epochs * (1 - config.trssl.uncertainty_from) * num_train * views
-        evaluation = epochs * 2 * num_judged
-        predictions = (views + 1) * num_all
-        return sample_seconds * (uncertainty + evaluation + predictions)
+        return epochs * seconds_of_epoch(views) + sample_seconds * (views + 1) * num_all
 
     affordable = [pair for pair in PASSES_AND_VIEWS if seconds_of_passes(*pair) <= SHARE_OF_PASSES * seconds]
     epochs, views = affordable[0] if affordable else PASSES_AND_VIEWS[-1]
     if "uncertainty_views" in asked:
         views = config.trssl.uncertainty_views
+    if "epoch_steps" in asked:  # then every step brings its share of an epoch's passes
+        epochs, step_seconds = 0, step_seconds + seconds_of_epoch(views) / config.training.epoch_steps
     passes = seconds_of_passes(epochs, views)
     most = max(500, MOST_PASSES * num_train // config.training.batch_unlabelled)
     steps = min(max(FEWEST_STEPS, int((seconds - passes) / step_seconds)), most)
-    chosen = {"steps": steps, "epoch_steps": -(-steps // epochs), "uncertainty_views": views}
+    chosen = {"steps": steps, "epoch_steps": -(-steps // max(epochs, 1)), "uncertainty_views": views}
     chosen = {name: value for name, value in chosen.items() if name not in asked}
     return replace(config, chosen), steps * step_seconds + passes
 
@@ -258,9 +263,10 @@ def describe(
         lines.append(f"classes: {total}, of which {total - num_seen} are new ({source})")
     if not dataset.has_features and training.image_size:
         lines.append(f"images at {training.image_size} x {training.image_size} pixels, network {training.network}")
-    length = (
-        f"{training.steps:,} steps of {training.batch_labelled} labelled + 2 x {training.batch_unlabelled} unlabelled"
-    )
+    labelled, which = f"{training.batch_labelled} labelled + ", "unlabelled"
+    if not METHODS[config.method].uses_labels:
+        labelled, which = "", kind
+    length = f"{training.steps:,} steps of {labelled}2 x {training.batch_unlabelled} {which}"
     lines.append(f"{length}: {f'about {minutes_text(seconds)} from now (--minutes)' if seconds else 'as you say'}")
     return lines
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from openworld.data.arrays import checked_samples, read_archive
-from openworld.data.decode import SUFFIXES
+from openworld.data.decode import SUFFIXES, is_clutter
 from openworld.data.loading import resized, to_tensor
 from openworld.data.pool import in_pieces
 from openworld.data.reading import decode_files
@@ -101,7 +101,9 @@ def images_under(folder: Path) -> list[str]:
     return sorted(
         str(path)
         for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and not path.is_dir() and not path.name.startswith(".")
+        if path.suffix.lower() in SUFFIXES
+        and not path.is_dir()
+        and not any(is_clutter(name) for name in path.relative_to(folder).parts)
     )
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -56,6 +57,10 @@ class RunFolder:
     @property
     def exists(self) -> bool:
         return (self.path / "config.toml").is_file()
+
+    @property
+    def resume_command(self) -> str:
+        return f"openworld train --resume --out {shlex.quote(str(self.path))}"
 
     @property
     def checkpoints(self) -> Path:
@@ -119,6 +124,18 @@ class RunFolder:
             sessions["sessions"].append(environment(device))
             self.write_json("environment.json", sessions)
             yield
+
+    def end_session(self, seconds: float) -> None:
+        """How long the run has trained when it is stopped within an epoch."""
+        sessions = self.read_json("environment.json")
+        if sessions:
+            sessions["sessions"][-1]["seconds"] = seconds
+            self.write_json("environment.json", sessions)
+
+    def seconds(self) -> float:
+        """How long it has trained: by its last epoch, or by the end of a session that was stopped after that."""
+        sessions = (self.read_json("environment.json") or {"sessions": []})["sessions"]
+        return max((each["seconds"] for each in (*self.metrics(), *sessions) if "seconds" in each), default=0.0)
 
     def write(self, name: str, content: str | bytes) -> None:
         write_whole(self.path / name, content)

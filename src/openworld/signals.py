@@ -29,6 +29,11 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def obey(self, step: int) -> None:
+        """Where all is saved that was done."""
+        if self.received is not None:
+            raise Interrupted(self.received, f"stopped at step {step}")
+
     def _handle(self, number: int, _frame: object) -> None:
         if self.received is not None:
             os._exit(128 + number)

@@ -9,7 +9,6 @@ from openworld.checkpoint import Checkpoint
 from openworld.classes import Classes
 from openworld.config import Config
 from openworld.data.problem import OpenWorld, pose
-from openworld.data.split import Split
 from openworld.engine import CALLS_BEFORE_RECORDING
 from openworld.errors import UserError
 from openworld.evaluate import evaluate_part, probe_features, progress_scores
@@ -21,7 +20,7 @@ from openworld.outputs import class_sizes, compute_outputs, write_outputs, write
 from openworld.progress import ProgressDisplay
 from openworld.record import Meter, RunFolder, describe
 from openworld.runtime import Runtime
-from openworld.signals import Interrupted, StopSignals
+from openworld.signals import StopSignals
 
 STEPS_BETWEEN_CHECKS = 50
 """On a GPU, asking whether all is finite waits for the device, so it is asked now and then."""
@@ -66,14 +65,19 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
             if at_end_of_epoch or stop_signal:
                 learner.save(run)
             if stop_signal:
-                raise Interrupted(stop_signal, f"stopped at step {learner.step}")
+                run.end_session(clock.seconds())
+                stop.obey(learner.step)
+        stop.obey(learner.step)
         average = learner.answering_average()
         sizes = write_answers(average, world, learner, config, run)
-        return summarise(learner, average, world, sizes, config, run, clock)
+        stop.obey(learner.step)
+        summary = summarise(learner, average, world, sizes, config, run, clock)
+        stop.obey(learner.step)  # the run is finished, but another may be about to begin with it
+        return summary
 
 
 class Clock:
-    """Seconds of training, those recorded before a resumption included."""
+    """Seconds of training, those before a resumption included."""
 
     def __init__(self, before: float):
         self.started = time.monotonic() - before
@@ -88,16 +92,15 @@ def start_or_resume(learner: Learner, run: RunFolder, saved: Checkpoint | None, 
     else:
         learner.restore(saved)
     run.rewind_metrics(learner.step)
-    lines = run.metrics()
     display.begin(learner.step)
-    return Clock(before=lines[-1]["seconds"] if lines else 0.0)
+    return Clock(before=run.seconds())
 
 
 def start_from(other: RunFolder, learner: Learner, world: OpenWorld, display: ProgressDisplay) -> None:
     """Begin with the network of another run, which must be of the same kind, and have seen no other labels."""
     if not other.exists:
         raise UserError(f"{other.path}, with which the run was to begin, is gone: start a new run")
-    if METHODS[other.config().method].uses_labels and Split.from_json(other.split())[0] != world.split:
+    if METHODS[other.config().method].uses_labels and other.split_and_facts()[0] != world.split:
         raise UserError(f"--start {other.path}: it was trained on other labels than this run has")
     saved = other.newest_checkpoint(display.warn)
     if saved is None:

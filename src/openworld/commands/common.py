@@ -1,7 +1,6 @@
 """What the commands share: a parser whose errors are one line, flags that mean the same everywhere, tables."""
 
 import argparse
-import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -104,15 +103,13 @@ def add_compile_flag(parser: Parser) -> None:
     )
 
 
-def runtime_of(parsed: argparse.Namespace) -> "Runtime":
+def runtime_of(parsed: argparse.Namespace, device: str = "cpu") -> "Runtime":
+    """`device` is for a command without such a flag."""
     from openworld.runtime import make_runtime
 
     flags = ("device", "data_dir", "workers", "compile", "deterministic", "quiet")
-    return make_runtime(**{"device": "cpu", **{flag: getattr(parsed, flag) for flag in flags if hasattr(parsed, flag)}})
-
-
-def resume_command(run: Path) -> str:
-    return f"openworld train --resume --out {shlex.quote(str(run))}"
+    given = {flag: getattr(parsed, flag) for flag in flags if hasattr(parsed, flag)}
+    return make_runtime(**{"device": device, **given})
 
 
 def number_or_auto(text: str) -> int | str:
@@ -123,7 +120,10 @@ def number_or_auto(text: str) -> int | str:
 
 
 def whole_number(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number") from None
     if number < 0:
         raise argparse.ArgumentTypeError("it must be 0 or more")
     return number

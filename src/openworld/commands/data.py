@@ -85,8 +85,7 @@ def run_show(parsed: argparse.Namespace) -> int:
     from openworld.plan import settle
 
     asked = {"data": parsed.data, **({"augment": parsed.augment} if parsed.augment else {})}
-    runtime = runtime_of(parsed)
-    config, dataset = settle(asked, runtime)
+    config, dataset = settle(asked, runtime_of(parsed, device="auto"))  # size and views are those of training here
     size = config.training.image_size
     if dataset.has_features:
         raise UserError(f"{dataset.name} holds features: there is nothing to look at")

@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import io
 import json
 import os
 import sys
@@ -52,20 +53,21 @@ def run(parsed: argparse.Namespace) -> int:
     total, predictions = predict(model, parsed.images, parsed.views, runtime.workers)
     as_json = parsed.out.suffix.lower() == ".jsonl" if parsed.out else parsed.json
     bad = []
-    with CountDisplay("predicting", parsed.quiet, " images") as display, output(parsed.out) as file:
 
-        def told() -> Iterator["Prediction"]:
-            for number, prediction in enumerate(predictions, 1):
-                if prediction.error:
-                    bad.append(prediction)
-                display.tell(number, total)
-                yield prediction
+    def told(display: CountDisplay) -> Iterator["Prediction"]:
+        for number, prediction in enumerate(predictions, 1):
+            if prediction.error:
+                bad.append(prediction)
+            display.tell(number, total)
+            yield prediction
 
-        (write_jsonl if as_json else write_csv)(file, told())
-    for prediction in bad:
-        print_warning(f"{prediction.path} {prediction.error}")
-    if len(bad) == total:
-        raise UserError(f"not one of {total:,} images can be used")
+    with output(parsed.out) as file:
+        with CountDisplay("predicting", parsed.quiet, " images") as display:
+            (write_jsonl if as_json else write_csv)(file, told(display))
+        for prediction in bad:
+            print_warning(f"{prediction.path} {prediction.error}")
+        if len(bad) == total:  # earlier answers stay where they are
+            raise UserError(f"not one of {total:,} images can be used")
     if parsed.out and not parsed.quiet:
         not_used = f", {len(bad):,} could not be used" if bad else ""
         print(f"{total - len(bad):,} images predicted{not_used}: {parsed.out}", file=sys.stderr)
@@ -95,6 +97,8 @@ def is_ours(path: Path) -> bool:
 def output(path: Path | None) -> Iterator[IO[str]]:
     """Standard output, or a file that is there only when it is complete."""
     if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="surrogateescape")  # a file may have any name
         yield sys.stdout
         return
     aside = path.with_name(f"{path.name}.tmp")

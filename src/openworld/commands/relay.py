@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from openworld.commands.common import add_command, add_verbs, print_warning, resume_command
+from openworld.commands.common import add_command, add_verbs, print_warning
 
 
 def add(commands) -> None:
@@ -32,6 +32,7 @@ def run_pack(parsed: argparse.Namespace) -> int:
 
 
 def run_unpack(parsed: argparse.Namespace) -> int:
+    from openworld.record import RunFolder
     from openworld.relay import unpack
 
     step, steps = unpack(parsed.folder, parsed.run)
@@ -39,5 +40,5 @@ def run_unpack(parsed: argparse.Namespace) -> int:
         print(json.dumps({"step": step, "steps": steps, "run": str(parsed.run)}))
     else:
         print(f"step {step:,} of {steps:,}: the averaged model and momentum begin again")
-        print(f"continue with: {resume_command(parsed.run)}")
+        print(f"continue with: {RunFolder(parsed.run).resume_command}")
     return 0

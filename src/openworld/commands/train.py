@@ -16,7 +16,6 @@ from openworld.commands.common import (
     fail,
     print_scores,
     print_table,
-    resume_command,
     runtime_of,
 )
 from openworld.config import Config, flatten, options, read_toml, replace
@@ -102,7 +101,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def how_to_go_on(folder: "RunFolder") -> str:
     if folder.exists:
-        return f"continue with: {resume_command(folder.path)}"
+        return f"continue with: {folder.resume_command}"
     return f"continue with the same settings and --resume --out {shlex.quote(str(folder.path))}"
 
 

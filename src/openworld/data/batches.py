@@ -55,10 +55,13 @@ class Batches:
     """Draws batches and views from a training set."""
 
     def __init__(self, data: TrainingSet, training: Training, seed: int, num_views: int, uses_labels: bool = True):
-        check_batch_sizes(data, training)
         self.num_labelled = training.batch_labelled if uses_labels else 0
         # without labels all samples are alike
-        self.unlabelled = data.unlabelled if uses_labels else Joined(data.labelled, data.unlabelled)
+        everything = Joined(data.labelled, data.unlabelled)
+        self.unlabelled = data.unlabelled if uses_labels else everything
+        refuse_large_batch("labelled", self.num_labelled, len(everything), "images of the whole set")
+        kind = "unlabelled images" if uses_labels else "images"
+        refuse_large_batch("unlabelled", training.batch_unlabelled, len(self.unlabelled), kind)
         self.data, self.training, self.seed, self.num_views = data, training, seed, num_views
         self._orders: dict[tuple[str, int], Tensor] = {}
         self._recorders: WeakKeyDictionary[nn.Module, Recorder] = WeakKeyDictionary()
@@ -140,14 +143,6 @@ class Batches:
         return self._orders[key]
 
 
-def check_batch_sizes(data: TrainingSet, training: Training) -> None:
-    num_unlabelled = len(data.unlabelled)
-    num_images = len(data.labelled) + num_unlabelled
-    if training.batch_unlabelled > num_unlabelled:
-        raise UserError(
-            f"--batch-unlabelled {training.batch_unlabelled} is larger than the {num_unlabelled} unlabelled images"
-        )
-    if training.batch_labelled > num_images:
-        raise UserError(
-            f"--batch-labelled {training.batch_labelled} is larger than the whole set of {num_images} images"
-        )
+def refuse_large_batch(part: str, rows: int, most: int, kind: str) -> None:
+    if rows > most:
+        raise UserError(f"--batch-{part} {rows} is larger than the {most} {kind}")

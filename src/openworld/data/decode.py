@@ -55,6 +55,11 @@ def decode(content: bytes, size: int | None) -> np.ndarray:
         return np.asarray(pixels if turn is None else pixels.transpose(turn))
 
 
+def is_clutter(name: str) -> bool:
+    """Whether a file or folder is what file managers leave behind."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
 def image_size(content: bytes) -> tuple[int, int]:
     """(width, height) of the upright image, from the header alone."""
     with _failures_as_bad_image():

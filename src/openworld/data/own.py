@@ -17,7 +17,7 @@ import numpy as np
 from openworld.config import did_you_mean
 from openworld.data.arrays import checked_labels, checked_samples, read_archive
 from openworld.data.dataset import Dataset, Files, Part
-from openworld.data.decode import SUFFIXES
+from openworld.data.decode import SUFFIXES, is_clutter
 from openworld.errors import UserError
 
 _FORMS = "own data is a folder with labelled/ and unlabelled/, a manifest (.csv), or arrays (.npz)"
@@ -34,6 +34,8 @@ _LabelledContent = tuple[np.ndarray | Files, Sequence[str | int | None]]
 
 def read_own(path: Path) -> Dataset:
     """Whatever a person points at."""
+    if not _is_utf8(str(path.absolute())):  # it could not be written down
+        raise UserError(f"{str(path)!a}: the name is not valid UTF-8; rename it")
     try:
         if path.is_dir():
             return _read_folder(path)
@@ -210,15 +212,19 @@ def images_under(root: Path, folder: str) -> list[str]:
             elif is_image(entry):
                 found.append(f"{inner}/{entry.name}")
     for path in found:
-        if not path.isascii() and path.encode(errors="ignore").decode() != path:
+        if not _is_utf8(path):
             raise UserError(f"{root}: the file name {path!a} is not valid UTF-8; rename the file")
     return sorted(found)
+
+
+def _is_utf8(name: str) -> bool:
+    return name.isascii() or name.encode(errors="ignore").decode() == name
 
 
 def _scan(root: Path, folder: str) -> list[os.DirEntry]:
     """What is in a folder, without what file managers leave there."""
     with os.scandir(f"{root}/{folder}") as entries:
-        return [entry for entry in entries if not entry.name.startswith(".") and entry.name != "__MACOSX"]
+        return [entry for entry in entries if not is_clutter(entry.name)]
 
 
 def is_image(entry: os.DirEntry) -> bool:

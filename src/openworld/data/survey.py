@@ -73,7 +73,7 @@ def _decoded(
         return problems
     if not store.has_room_for(len(todo)):
         todo = [key for key in todo if key in unproven]
-        items = [(wanted[key], 0) for key in todo]
+        items = [(wanted[key], key, 0) for key in todo]
         for number, problem in enumerate(in_pieces(workers, decode_files, items, FILES_PER_TASK, size, None)):
             problems |= {todo[number]: problem} if problem else {}
             tell(number + 1, len(todo))
@@ -81,7 +81,7 @@ def _decoded(
     try:
         with store.writing() as first_row:
             todo = missing()  # another process may have been at work while this one waited
-            items = [(wanted[key], first_row + number) for number, key in enumerate(todo)]
+            items = [(wanted[key], key, first_row + number) for number, key in enumerate(todo)]
             uncommitted = []
             found = in_pieces(workers, decode_files, items, FILES_PER_TASK, size, str(store.rows_path))
             for number, problem in enumerate(found):
@@ -109,14 +109,17 @@ def hash_files(paths: list[str]) -> list[Fact]:
     return facts
 
 
-def decode_files(items: list[tuple[str, int]], size: int, rows_path: str | None) -> list[str | None]:
-    """Decode files, each into its row of the store if there is one; and say what is wrong with them."""
+def decode_files(items: list[tuple[str, bytes, int]], size: int, rows_path: str | None) -> list[str | None]:
+    """Decode files, each into its row of the store if there is one; and say what is wrong with them.
+
+    A file must still have the content of its key, or that key would stand for another image for good.
+    """
     rows = os.open(rows_path, os.O_WRONLY | os.O_CREAT, 0o644) if rows_path else None
     problems: list[str | None] = []
     try:
-        for path, row in items:
+        for path, key, row in items:
             try:
-                pixels = decode(_content(path), size)
+                pixels = decode(_content(path, key), size)
             except BadImage as error:
                 problems.append(str(error))
                 continue
@@ -129,11 +132,14 @@ def decode_files(items: list[tuple[str, int]], size: int, rows_path: str | None)
     return problems
 
 
-def _content(path: str) -> bytes:
+def _content(path: str, key: bytes) -> bytes:
     try:
-        return Path(path).read_bytes()
+        content = Path(path).read_bytes()
     except OSError as error:
         raise BadImage(f"cannot be read ({error.strerror})") from None
+    if hashlib.sha256(content).digest() != key:
+        raise BadImage("changed while it was read")
+    return content
 
 
 class Remembered:

@@ -11,8 +11,7 @@ def result_of(run: RunFolder) -> dict[str, Any]:
     """`total_seconds` includes the run with which this one began."""
     summary, environment = run.summary(), run.read_json("environment.json")
     if summary is None:
-        how = f"openworld train --resume --out {shlex.quote(str(run.path))}"
-        raise UserError(f"{run.path} is not finished: continue it with `{how}`")
+        raise UserError(f"{run.path} is not finished: continue it with `{run.resume_command}`")
     if environment is None:
         raise UserError(f"{run.path}: without its environment.json nobody knows what made this result")
     start_run = run.read_json(START)
