@@ -9,7 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-PROTOCOLS = ("trssl", "orca", "gcd")
+PROTOCOLS = {
+    "trssl": "A sample of a new class is right only in the output that was matched to its class, and wrong in that of "
+    "a known one; All is one matching of all classes. The paper's own.",
+    "orca": "As trssl, but the output of a known class may also be matched to a new class.",
+    "gcd": "One matching of all classes and all outputs: known classes get no output of their own beforehand.",
+}
+"""What each counts, for people."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,11 @@ def _matched(counts_CP: np.ndarray) -> np.ndarray:
 def matched_columns(counts_CP: np.ndarray) -> np.ndarray:
     """(C,) for each class the id that it gets in that matching; there must be an id for each."""
     return linear_sum_assignment(counts_CP, maximize=True)[1]
+
+
+def score_text(score: float | None) -> str:
+    """As tables show it."""
+    return "-" if score is None else f"{score:.1f}"
 
 
 def _per_cent(part: int, whole: int) -> float | None:

@@ -11,19 +11,13 @@ import torch
 
 from openworld import __version__
 from openworld.config import write_toml
+from openworld.metrics import PROTOCOLS, score_text
 from openworld.model import Model
 from openworld.outputs import class_sizes, read_outputs
 from openworld.record import RunFolder
 
 GENERATED_BY = f"openworld export {__version__}"
 """Near the beginning of every file that is exported: by this we know our own."""
-
-PROTOCOLS = {
-    "trssl": "known classes as they are; a sample of a new class that is predicted as a known one is wrong, the others "
-    "count by the best matching of found to new classes; all by one matching of all classes",
-    "orca": "as trssl, but a known class, too, may be matched to a new one",
-    "gcd": "one matching of all classes, from which the three are read",
-}
 
 
 def facts_of(run: RunFolder, model: Model) -> dict[str, Any]:
@@ -174,10 +168,10 @@ def _results(facts: dict[str, Any]) -> Iterator[str]:
         return
     part = "the test part" if results["part"] == "test" else "the unlabelled samples, which it was trained on"
     yield f"Per cent of {part}, by the last weights of the run; none were chosen by their score."
-    rows = [(name, *map(_per_cent, scores.values())) for name, scores in results["protocols"].items()]
+    rows = [(name, *map(score_text, scores.values())) for name, scores in results["protocols"].items()]
     yield _table(("protocol", "known classes", "new classes", "all"), rows)
     yield f"NMI {results['nmi']:.3f}, ARI {results['ari']:.3f}."
-    yield "\n".join(f"- `{name}`: {PROTOCOLS[name]}." for name in results["protocols"])
+    yield "\n".join(f"- `{name}`: {PROTOCOLS[name]}" for name in results["protocols"])
     if facts["given_names"]:
         yield "They were measured on the outputs as they were trained, before people named or merged any."
 
@@ -270,10 +264,6 @@ def _takes_images(facts: dict[str, Any]) -> bool:
 
 def _kind(facts: dict[str, Any]) -> str:
     return "images" if _takes_images(facts) else "features"
-
-
-def _per_cent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
 
 
 def _plain(text: str) -> str:

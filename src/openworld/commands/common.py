@@ -131,10 +131,9 @@ def whole_number(text: str) -> int:
 
 def print_scores(title: str, scores: dict[str, Any]) -> None:
     """The accuracies under every protocol, in per cent."""
-    rows = [
-        (protocol, *("-" if value is None else f"{value:.1f}" for value in accuracy.values()))
-        for protocol, accuracy in scores["protocols"].items()
-    ]
+    from openworld.metrics import score_text
+
+    rows = [(protocol, *map(score_text, accuracy.values())) for protocol, accuracy in scores["protocols"].items()]
     print_table(f"{title} (per cent)", ("protocol", "Seen", "Novel", "All"), rows)
     print(f"NMI {scores['nmi']:.3f}   ARI {scores['ari']:.3f}")
 

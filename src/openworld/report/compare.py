@@ -8,11 +8,12 @@ from urllib.parse import quote
 
 from openworld.config import flatten
 from openworld.errors import UserError
+from openworld.metrics import score_text
 from openworld.record import RunFolder
 from openworld.report.charts import Line, class_colour, line_chart
 from openworld.report.markup import Html, join, table, tag
 from openworld.report.page import shell
-from openworld.report.results import CURVES, duration, per_cent, points
+from openworld.report.results import CURVES, duration, points
 
 SCORES = ("seen", "novel", "all")
 
@@ -83,7 +84,7 @@ def _results(runs: Sequence[RunFolder], names: list[str], results: list[dict[str
             (
                 join(tag("i", class_="swatch", style=f"background:{class_colour(number)}"), name),
                 result.get("part") or "-",
-                *(per_cent(result.get(key)) for key in SCORES),
+                *(score_text(result.get(key)) for key in SCORES),
                 *agreement,
                 result.get("num_classes", "-"),
                 f"{result['steps']:,}{'' if result['is_finished'] else ' so far'}",

@@ -8,17 +8,12 @@ import numpy as np
 
 from openworld.config import Training, flatten, options
 from openworld.data.opening import IN_MEMORY
+from openworld.metrics import PROTOCOLS, score_text
 from openworld.record import FEATURES_RUN
 from openworld.report.charts import Line, line_chart, share_bars
 from openworld.report.collect import Facts
 from openworld.report.markup import Html, join, table, tag
 
-MEANINGS = {
-    "trssl": "An image of a new class is right only in the output that was matched to its class; one that is taken for "
-    "a known class is wrong; All is one matching of all classes. The paper's own.",
-    "orca": "As trssl, but the output of a known class may also be matched to a new class.",
-    "gcd": "One matching of all classes and all outputs: known classes get no output of their own beforehand.",
-}
 CURVES = {
     "loss": "Loss",
     "marginal_error": "Marginal error (assigned class shares, off the prior)",
@@ -27,10 +22,6 @@ CURVES = {
     "lr": "Learning rate",
 }
 SCORES = {"seen": "var(--seen)", "novel": "var(--novel)", "all": "var(--all)"}
-
-
-def per_cent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
 
 
 def duration(seconds: float | None) -> str:
@@ -63,7 +54,7 @@ def _big_numbers(accuracy: dict[str, float | None]) -> Html:
         tag(
             "div",
             tag("span", name.capitalize()),
-            tag("b", per_cent(accuracy[name])),
+            tag("b", score_text(accuracy[name])),
             tag("small", meaning),
             class_=f"tile {name}",
         )
@@ -74,7 +65,7 @@ def _big_numbers(accuracy: dict[str, float | None]) -> Html:
 
 def _protocols(scores: dict[str, Any]) -> Html:
     rows = [
-        (tag("span", protocol, class_="mono"), *map(per_cent, accuracy.values()), MEANINGS.get(protocol, ""))
+        (tag("span", protocol, class_="mono"), *map(score_text, accuracy.values()), PROTOCOLS.get(protocol, ""))
         for protocol, accuracy in scores["protocols"].items()
     ]
     agreement = f"NMI {scores['nmi']:.3f}, ARI {scores['ari']:.3f}: agreement with the true classes, at best 1."
