@@ -14,8 +14,10 @@ from openworld.data.dataset import Dataset
 from openworld.data.own import from_arrays, read_own
 from openworld.data.problem import pose
 from openworld.plan import (
+    Costs,
     batch_sizes,
     count_classes,
+    fit_to_memory,
     fit_to_time,
     network_and_views,
     own_settings,
@@ -84,20 +86,17 @@ def test_features_without_labels_are_learnt_from_views_that_differ_more(side, de
     assert without_labels == {**plain, "augment": views}
 
 
-@pytest.fixture
-def costs(monkeypatch):
-    """A machine on which a step takes a tenth of a second and a sample a millisecond."""
-    monkeypatch.setattr(module, "measure_costs", lambda *_: (0.1, 0.001))
+COSTS = Costs(step=0.1, sample=0.001)
 
 
 def fitted(dataset: Dataset, seconds: float, **asked):
     config = replace(own("x"), own_settings(dataset, CPU, "trssl"))
     world = pose(config, RUNTIME, dataset=dataset)
     config = replace(config, {**batch_sizes(world), **asked})
-    return fit_to_time(config, world, RUNTIME, seconds, set(asked))
+    return fit_to_time(config, world, COSTS, seconds, set(asked))
 
 
-def test_steps_fill_the_time_that_passes_over_the_set_leave(costs):
+def test_steps_fill_the_time_that_passes_over_the_set_leave():
     config, seconds = fitted(arrays(1000), 190)
     # five passes with uncertainty of 900 samples in 10 views, and predictions with 11
     passes = 0.001 * (5 * 900 * 10 + 11 * 900)
@@ -106,39 +105,61 @@ def test_steps_fill_the_time_that_passes_over_the_set_leave(costs):
     assert seconds == pytest.approx(190, abs=0.2)
 
 
-def test_a_large_set_gets_fewer_passes_and_views(costs):
+def test_a_large_set_gets_fewer_passes_and_views():
     config, seconds = fitted(arrays(20_000, side=8), 300)
     assert config.trssl.uncertainty_views < 10
     assert seconds == pytest.approx(300, abs=0.2)
 
 
-def test_a_small_set_is_not_trained_on_for_ever(costs):
+def test_a_small_set_is_not_trained_on_for_ever():
     config, seconds = fitted(arrays(100), 3600)
     assert config.training.steps == max(500, 200 * 90 // config.training.batch_unlabelled)
     assert seconds < 3600
 
 
-def test_too_little_time_still_gives_some_steps_and_says_what_they_take(costs):
+def test_too_little_time_still_gives_some_steps_and_says_what_they_take():
     config, seconds = fitted(arrays(1000), 0.5)
     assert config.training.steps == 20
     assert seconds > 2
 
 
+def costs_of_a_small_device(config, data, runtime) -> Costs:
+    if config.training.batch_labelled + 2 * config.training.batch_unlabelled > 50:
+        raise torch.OutOfMemoryError
+    return COSTS
+
+
+def test_batches_are_halved_until_the_device_can_hold_them(monkeypatch):
+    monkeypatch.setattr(module, "measure_costs", costs_of_a_small_device)
+    config, costs = fit_to_memory(
+        replace(own("x"), {"batch_labelled": 64, "batch_unlabelled": 64}), None, RUNTIME, set()
+    )
+    assert (config.training.batch_labelled, config.training.batch_unlabelled, costs) == (16, 16, COSTS)
+
+
+@pytest.mark.parametrize(("rows", "asked"), [(64, {"batch_labelled"}), (2_000_000, {"steps"})])
+def test_what_was_asked_for_or_will_never_fit_is_refused(monkeypatch, rows, asked):
+    monkeypatch.setattr(module, "measure_costs", costs_of_a_small_device)
+    config = replace(own("x"), {"batch_labelled": 8, "batch_unlabelled": rows})
+    with pytest.raises(torch.OutOfMemoryError):
+        fit_to_memory(config, None, RUNTIME, asked)
+
+
 @pytest.mark.parametrize("asked", [{"method": "simclr"}, {"uncertainty": False}])
-def test_passes_that_are_not_made_cost_no_steps(costs, asked):
+def test_passes_that_are_not_made_cost_no_steps(asked):
     config, seconds = fitted(arrays(1000), 100, **asked)
     assert config.training.steps == int((100 - 0.001 * 11 * 900) / 0.1)
     assert seconds == pytest.approx(100, abs=0.2)
 
 
-def test_short_epochs_bring_more_passes_and_leave_less_time_for_steps(costs):
+def test_short_epochs_bring_more_passes_and_leave_less_time_for_steps():
     config, seconds = fitted(arrays(1000), 190, epoch_steps=10)
     # for every ten steps half a pass with uncertainty, as it is measured in the second half of the run
     assert config.training.steps == int((190 - 0.001 * 11 * 900) / (0.1 + 0.001 * 0.5 * 900 * 10 / 10))
     assert seconds == pytest.approx(190, abs=0.6)
 
 
-def test_what_was_asked_for_stays(costs):
+def test_what_was_asked_for_stays():
     config, _ = fitted(arrays(1000), 300, epoch_steps=7, uncertainty_views=3)
     assert (config.training.epoch_steps, config.trssl.uncertainty_views) == (7, 3)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ LARGEST_SIDE = {"cpu": 64, "cuda": 256}
 """Of the images of own data. On a GPU 256, of which a view shows 224."""
 MOST_PASSES = 200
 """Over the unlabelled samples: more than this helps nobody."""
-FEWEST_STEPS = 20
+FEWEST_STEPS, FEWEST_ROWS = 20, 8
 PASSES_AND_VIEWS = ((10, 10), (10, 5), (5, 5), (4, 3), (2, 2))
 """Epochs of a run, and views by which uncertainty is measured: the first pair that leaves time to train."""
 SHARE_OF_PASSES = 0.3
@@ -66,7 +66,8 @@ def plan_run(
         minutes = OWN_MINUTES if METHODS[config.method].uses_labels else FEATURES_MINUTES
     seconds = None
     if minutes is not None:
-        config, seconds = fit_to_time(config, world, runtime, minutes * 60, set(asked))
+        config, costs = fit_to_memory(config, world.training, runtime, set(asked))
+        config, seconds = fit_to_time(config, world, costs, minutes * 60, set(asked))
     source = "estimated" if count_is_estimated else "as you say" if "num_classes" in asked else None
     lines = describe(config, dataset, world, seconds, source) if is_own or seconds else ()
     return Plan(config, world, tuple(lines))
@@ -176,14 +177,36 @@ def typical_side(dataset: Dataset, samples: int = 200) -> int:
     return max(8, int(np.median(sides))) if sides else LARGEST_SIDE["cpu"]
 
 
-# What follows from the time ---------------------------------------------------------------------------------
+# What follows from the memory and the time ------------------------------------------------------------------
+
+
+class Costs(NamedTuple):
+    """In seconds."""
+
+    step: float
+    """A training step."""
+    sample: float
+    """A sample that passes through the network in a random view."""
+
+
+def fit_to_memory(config: Config, data: TrainingSet, runtime: Runtime, asked: set[str]) -> tuple[Config, Costs]:
+    """What is done costs this much; batches whose size nobody asked for are halved until the device can hold them."""
+    while True:
+        try:
+            return config, measure_costs(config, data, runtime)
+        except torch.OutOfMemoryError:
+            sizes = {name: getattr(config.training, name) // 2 for name in ("batch_labelled", "batch_unlabelled")}
+            if asked & sizes.keys() or min(sizes.values()) < FEWEST_ROWS:
+                raise
+        config = replace(config, sizes)
+        torch.cuda.empty_cache()
 
 
 def fit_to_time(
-    config: Config, world: OpenWorld, runtime: Runtime, seconds: float, asked: set[str]
+    config: Config, world: OpenWorld, costs: Costs, seconds: float, asked: set[str]
 ) -> tuple[Config, float]:
     """As many steps as fit, passes over the whole set included; and the seconds that this is going to take."""
-    step_seconds, sample_seconds = measure_costs(config, world.training, runtime)
+    step_seconds, sample_seconds = costs
     sizes = {part: len(truth.samples) for part, truth in world.truths.items()}
     num_train, num_all = sizes["unlabelled"], sum(sizes.values())
     num_judged = sizes[world.judged_part] if world.judged_part else 0
@@ -211,8 +234,7 @@ def fit_to_time(
     return replace(config, chosen), steps * step_seconds + passes
 
 
-def measure_costs(config: Config, data: TrainingSet, runtime: Runtime) -> tuple[float, float]:
-    """Seconds of a training step, and of a sample that passes through the network in a random view."""
+def measure_costs(config: Config, data: TrainingSet, runtime: Runtime) -> Costs:
     learner = Learner(config, data, runtime)
     random_answer = learner.batches.answers(frozen(learner.network), "measure", 0)
     chunk = next(data.unlabelled.chunks(learner.batches.rows))
@@ -222,7 +244,7 @@ def measure_costs(config: Config, data: TrainingSet, runtime: Runtime) -> tuple[
             random_answer(chunk)
 
     step_seconds = seconds_of(learner.learn, runtime.device)
-    return step_seconds, seconds_of(pass_through, runtime.device) / len(chunk)
+    return Costs(step_seconds, seconds_of(pass_through, runtime.device) / len(chunk))
 
 
 def seconds_of(work: Callable[[], None], device: torch.device, enough: float = 3.0) -> float:
