@@ -63,14 +63,14 @@ def run(flags: list[str], seconds: float) -> dict:
         alarm.start()
         try:
             plan = prepare_run(asked_for(parsed), runtime, folder.path, parsed.minutes)
-            summary = train(plan.config, folder, runtime, plan.world)
+            train(plan.config, folder, runtime, plan.world)
         except Interrupted:
-            summary = None
+            pass
         finally:
             alarm.cancel()
         return {
             "flags": flags,
-            "summary": summary,
+            "summary": folder.summary(),
             "epochs": folder.metrics(),
             "environment": environment(runtime.device),
         }

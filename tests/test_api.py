@@ -63,7 +63,7 @@ def test_mistakes():
     ):
         with pytest.raises(UserError, match=answer):
             openworld.train_on("digits", **setting)
-    with pytest.raises(UserError, match="labels are for an array; a folder, a manifest or a Dataset has its own"):
+    with pytest.raises(UserError, match="labels are for an array; all other data has its own"):
         openworld.train_on("digits", [1, 2, 3])
     with pytest.raises(UserError, match="an array needs labels"):
         openworld.train_on(np.zeros((4, 3)))

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from worlds import RUNTIME, flags_of_commands, run
 
 from openworld.cli import make_parser
@@ -97,6 +98,22 @@ def test_a_mistake_is_answered_with_one_line_and_exit_code_2(arguments, answer, 
     monkeypatch.setenv("OPENWORLD_DATA", str(tmp_path))
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert run(*arguments) == 2
+    assert answer in one_line()
+
+
+@pytest.mark.parametrize(
+    ("place", "arguments", "answer"),
+    [
+        ("openworld.learner.Learner.learn", ["train", *TINY], "too little memory: lower --batch-labelled and"),
+        ("openworld.record.RunFolder.open", ["predict", "r", "x.png"], "openworld: the GPU has too little memory"),
+    ],
+)
+def test_a_gpu_with_too_little_memory_is_told_of(place, arguments, answer, one_line, monkeypatch):
+    def without_memory(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(place, without_memory)
+    assert run(*arguments, "--device", "cpu") == 2
     assert answer in one_line()
 
 

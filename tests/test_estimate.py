@@ -369,5 +369,5 @@ def test_settings_that_do_not_fit_are_refused_before_classes_are_counted(refused
 
 
 def test_a_number_of_classes_that_is_no_number_is_named_in_python_too():
-    with pytest.raises(UserError, match="num-classes is some"):
+    with pytest.raises(UserError, match="num_classes is 'some'"):
         openworld.train_on(*blobs(), num_classes="some", out="r", device="cpu", workers=0, steps=2)

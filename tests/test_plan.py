@@ -123,33 +123,41 @@ def test_too_little_time_still_gives_some_steps_and_says_what_they_take():
     assert seconds > 2
 
 
-def costs_of_a_small_device(config, data, runtime) -> Costs:
-    if config.training.batch_labelled + 2 * config.training.batch_unlabelled > 50:
-        raise torch.OutOfMemoryError
-    return COSTS
+@pytest.mark.parametrize(
+    ("most", "asked", "tried"),
+    [
+        (60, set(), [(64, 64), (32, 32), (16, 16)]),
+        (150, {"batch_labelled"}, [(64, 64), (64, 32)]),
+        (150, {"batch_labelled", "batch_unlabelled"}, [(64, 64), None]),
+        (0, {"steps"}, [(64, 64), (32, 32), (16, 16), (8, 8), None]),
+    ],
+)
+def test_batches_that_nobody_asked_for_are_halved_until_the_device_can_hold_them(monkeypatch, most, asked, tried):
+    sizes: list[tuple[int, int] | None] = []
 
+    def costs_of_a_small_device(config, data, runtime) -> Costs:
+        sizes.append((config.training.batch_labelled, config.training.batch_unlabelled))
+        if sizes[-1][0] + 2 * sizes[-1][1] > most:
+            raise torch.OutOfMemoryError
+        return COSTS
 
-def test_batches_are_halved_until_the_device_can_hold_them(monkeypatch):
     monkeypatch.setattr(module, "measure_costs", costs_of_a_small_device)
-    config, costs = fit_to_memory(
-        replace(own("x"), {"batch_labelled": 64, "batch_unlabelled": 64}), None, RUNTIME, set()
-    )
-    assert (config.training.batch_labelled, config.training.batch_unlabelled, costs) == (16, 16, COSTS)
+    config = replace(own("x"), {"batch_labelled": 64, "batch_unlabelled": 64})
+    try:
+        config, costs = fit_to_memory(config, None, RUNTIME, asked)
+        assert (config.training.batch_labelled, config.training.batch_unlabelled, costs) == (*sizes[-1], COSTS)
+    except torch.OutOfMemoryError:
+        sizes.append(None)
+    assert sizes == tried
 
 
-@pytest.mark.parametrize(("rows", "asked"), [(64, {"batch_labelled"}), (2_000_000, {"steps"})])
-def test_what_was_asked_for_or_will_never_fit_is_refused(monkeypatch, rows, asked):
-    monkeypatch.setattr(module, "measure_costs", costs_of_a_small_device)
-    config = replace(own("x"), {"batch_labelled": 8, "batch_unlabelled": rows})
-    with pytest.raises(torch.OutOfMemoryError):
-        fit_to_memory(config, None, RUNTIME, asked)
-
-
-@pytest.mark.parametrize("asked", [{"method": "simclr"}, {"uncertainty": False}])
-def test_passes_that_are_not_made_cost_no_steps(asked):
-    config, seconds = fitted(arrays(1000), 100, **asked)
-    assert config.training.steps == int((100 - 0.001 * 11 * 900) / 0.1)
-    assert seconds == pytest.approx(100, abs=0.2)
+@pytest.mark.parametrize(
+    ("asked", "passes_of_an_epoch", "time"), [({"method": "simclr"}, 4 * 1000, 180), ({"uncertainty": False}, 0, 100)]
+)
+def test_only_passes_that_are_made_cost_steps(asked, passes_of_an_epoch, time):
+    config, seconds = fitted(arrays(1000), time, **asked)
+    assert config.training.steps == int((time - 0.001 * (10 * passes_of_an_epoch + 11 * 900)) / 0.1)
+    assert seconds == pytest.approx(time, abs=0.2)
 
 
 def test_short_epochs_bring_more_passes_and_leave_less_time_for_steps():

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -132,10 +133,10 @@ def test_links_and_odd_names_in_a_folder_are_no_reason_to_stop(capsys, digits_ru
     arguments = ["predict", str(digits_run), str(pictures), "--views", "0", "--device", "cpu"]
     assert run(*arguments, "--out", "a.csv") == 0
     lines = Path("a.csv").read_bytes().splitlines()
-    to_standard_output = subprocess.run(
-        [sys.executable, "-m", "openworld", *arguments], capture_output=True, check=True
-    )
-    assert to_standard_output.stdout.splitlines() == lines
+    command = [sys.executable, "-m", "openworld", *arguments]
+    strictly = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}  # as it is in most places
+    printed = subprocess.run(command, capture_output=True, check=True, env=strictly).stdout
+    assert printed.splitlines() == lines
     assert len(lines) == 1 + 9
     assert sum(b"No such file" in line for line in lines) == 1
     assert b"pictures/\xff.png" in b"".join(lines)

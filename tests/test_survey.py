@@ -115,10 +115,13 @@ def test_a_file_that_changes_between_two_looks_gives_its_pixels_to_no_hash(files
         shutil.copy(files.full_path(1), victim)
         return facts
 
-    monkeypatch.setattr(module, "hash_files", hash_files)
-    fact = look(files)[0]
-    assert fact.problem == "changed while it was read"
-    assert fact.key not in Store(CACHE, SIZE).find()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "hash_files", hash_files)
+        with pytest.raises(UserError, match="changed while it was read: run it again"):
+            look(files)
+    facts = look(files)
+    assert not any(fact.problem for fact in facts)
+    assert {fact.key for fact in facts} == Store(CACHE, SIZE).find().keys()
 
 
 def test_another_size_needs_the_pixels_but_not_the_verdict(files, hashed, decoded):

@@ -154,6 +154,20 @@ def test_a_signal_after_the_last_step_is_obeyed_too(name, monkeypatch):
     assert trained("r").summary()["steps"] == TINY.training.steps
 
 
+def test_a_signal_when_all_is_done_says_where_the_result_is(monkeypatch, capsys):
+    original = training_module.summarise
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGTERM)
+        return original(*arguments)
+
+    monkeypatch.setattr(training_module, "summarise", interrupted)
+    assert worlds.run("train", *flags(2), "--out", "r") == 143
+    told = "openworld: stopped when the run was finished; openworld train --resume --out r shows the result\n"
+    assert capsys.readouterr().err == told
+    assert worlds.run("train", "--resume", "--out", "r", "--quiet") == 0
+
+
 def test_the_time_before_a_stop_counts(monkeypatch):
     at_the_epoch_and_at_the_stop = iter([5.0, 1000.0])
     with monkeypatch.context() as patch:

@@ -40,6 +40,7 @@ def train_on(
         labels: one for each row of an array; -1 (or '') is unlabelled.
         root: the folder of a DataFrame's paths.
         settings: whatever `openworld train --help` lists, with underscores: num_classes="auto", lr=0.1, seed=1 ...
+            None is as if it were not there, but for start=None: drawn weights, whatever the recipe has.
     """
     settings = _checked(settings)
     runtime = make_runtime(device, None, workers, compile, deterministic, quiet)
@@ -52,7 +53,7 @@ def train_on(
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """As a configuration file would have them: numpy's numbers become Python's, paths text; None says nothing."""
+    """As a configuration file would have them: numpy's numbers become Python's, paths text."""
     known = {option.name: option for option in options()}
     checked = {}
     for name, value in settings.items():
@@ -62,6 +63,8 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
         value = str(value) if isinstance(value, Path) else value
         if value is not None:
             checked[name] = typed(known[name], value)
+        elif name == "start":
+            checked[name] = None
     return checked
 
 
@@ -69,7 +72,7 @@ def _dataset(data: Any, labels: Any, root: str | Path) -> Dataset | None:
     """What is in memory already, as a data set."""
     is_array = not isinstance(data, (str, Path, Dataset)) and not hasattr(data, "columns")
     if labels is not None and not is_array:
-        raise UserError("labels are for an array; a folder, a manifest or a Dataset has its own")
+        raise UserError("labels are for an array; all other data has its own")
     if isinstance(data, (str, Path)):
         return None
     if isinstance(data, Dataset):

@@ -20,7 +20,7 @@ from openworld.commands import (
     suggest,
     train,
 )
-from openworld.commands.common import Parser, fail
+from openworld.commands.common import TOO_LITTLE_MEMORY, Parser, fail
 from openworld.errors import UserError
 
 # Read by OpenMP when torch is imported: how long a thread spins before it sleeps. By default so long that a step takes
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":  # torch's
             raise
-        fail("the GPU has too little memory: lower --batch-labelled and --batch-unlabelled, or --image-size", 2)
+        fail(TOO_LITTLE_MEMORY, 2)
     except KeyboardInterrupt:
         fail("interrupted", 130)
 

@@ -10,10 +10,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 PROTOCOLS = {
-    "trssl": "A sample of a new class is right only in the output that was matched to its class, and wrong in that of "
-    "a known one; All is one matching of all classes. The paper's own.",
+    "trssl": "Known classes as they are; a sample of a new class counts only in the output matched to that class; "
+    "all: one matching of all classes. Of the paper on TRSSL.",
     "orca": "As trssl, but the output of a known class may also be matched to a new class.",
-    "gcd": "One matching of all classes and all outputs: known classes get no output of their own beforehand.",
+    "gcd": "One matching of all classes and all outputs, from which the three are read.",
 }
 """What each counts, for people."""
 

@@ -36,6 +36,8 @@ FEWEST_STEPS, FEWEST_ROWS = 20, 8
 PASSES_AND_VIEWS = ((10, 10), (10, 5), (5, 5), (4, 3), (2, 2))
 """Epochs of a run, and views by which uncertainty is measured: the first pair that leaves time to train."""
 SHARE_OF_PASSES = 0.3
+PASSES_OF_CLUSTERS = 4
+"""Over all samples: as long as it takes to find clusters of their features, once."""
 
 
 @dataclass(frozen=True)
@@ -191,14 +193,15 @@ class Costs(NamedTuple):
 
 def fit_to_memory(config: Config, data: TrainingSet, runtime: Runtime, asked: set[str]) -> tuple[Config, Costs]:
     """What is done costs this much; batches whose size nobody asked for are halved until the device can hold them."""
+    free = {"batch_labelled", "batch_unlabelled"} - asked
     while True:
         try:
             return config, measure_costs(config, data, runtime)
         except torch.OutOfMemoryError:
-            sizes = {name: getattr(config.training, name) // 2 for name in ("batch_labelled", "batch_unlabelled")}
-            if asked & sizes.keys() or min(sizes.values()) < FEWEST_ROWS:
+            halves = {name: getattr(config.training, name) // 2 for name in free}
+            if min(halves.values(), default=0) < FEWEST_ROWS:
                 raise
-        config = replace(config, sizes)
+        config = replace(config, halves)
         torch.cuda.empty_cache()
 
 
@@ -213,9 +216,12 @@ def fit_to_time(
 
     is_uncertain = config.method == "trssl" and config.trssl.uncertainty
 
+    is_clustered = not METHODS[config.method].trains_head
+
     def seconds_of_epoch(views: int) -> float:
         uncertainty = is_uncertain * (1 - config.trssl.uncertainty_from) * num_train * views
-        return sample_seconds * (uncertainty + 2 * num_judged)
+        clusters = is_clustered * PASSES_OF_CLUSTERS * (len(world.training.labelled) + num_train)
+        return sample_seconds * (uncertainty + clusters + 2 * num_judged)
 
     def seconds_of_passes(epochs: int, views: int) -> float:
         return epochs * seconds_of_epoch(views) + sample_seconds * (views + 1) * num_all

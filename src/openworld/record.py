@@ -129,13 +129,14 @@ class RunFolder:
         """How long the run has trained when it is stopped within an epoch."""
         sessions = self.read_json("environment.json")
         if sessions:
-            sessions["sessions"][-1]["seconds"] = seconds
+            sessions["sessions"][-1]["run_seconds"] = seconds
             self.write_json("environment.json", sessions)
 
     def seconds(self) -> float:
-        """How long it has trained: by its last epoch, or by the end of a session that was stopped after that."""
+        """How long it has trained, what a damaged checkpoint has lost included: by its last epoch, or its last stop."""
         sessions = (self.read_json("environment.json") or {"sessions": []})["sessions"]
-        return max((each["seconds"] for each in (*self.metrics(), *sessions) if "seconds" in each), default=0.0)
+        stops = [session["run_seconds"] for session in sessions if "run_seconds" in session]
+        return max([0.0, *stops, *(line["seconds"] for line in self.metrics())])
 
     def write(self, name: str, content: str | bytes) -> None:
         write_whole(self.path / name, content)

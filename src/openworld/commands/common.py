@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from openworld.runtime import Runtime
 
 
+TOO_LITTLE_MEMORY = "the GPU has too little memory"
+
+
 def fail(message: str, code: int) -> NoReturn:
     print(f"openworld: {' '.join(message.splitlines())}", file=sys.stderr)
     sys.exit(code)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openworld.commands.common import (
+    TOO_LITTLE_MEMORY,
     add_command,
     add_compile_flag,
     add_data_flags,
@@ -66,6 +67,8 @@ def run(parsed: argparse.Namespace) -> int:
         raise UserError("--resume needs --out: which run is to be continued?")
     asked = asked_for(parsed)
 
+    import torch
+
     from openworld.prepare import prepare_run
     from openworld.record import RunFolder, new_path
     from openworld.signals import Interrupted
@@ -87,7 +90,12 @@ def run(parsed: argparse.Namespace) -> int:
                 print("".join(f"{line}\n" for line in plan.lines), end="", file=sys.stderr, flush=True)
         summary = folder.summary() or train(config, folder, runtime, world)
     except Interrupted as stopped:
+        if folder.summary():
+            fail(f"stopped when the run was finished; {folder.resume_command} shows the result", stopped.exit_code)
         fail(f"{stopped}; {how_to_go_on(folder)}", stopped.exit_code)
+    except torch.OutOfMemoryError:
+        advice = "" if is_begun else ": lower --batch-labelled and --batch-unlabelled, or --image-size"
+        raise UserError(f"{TOO_LITTLE_MEMORY}{advice}") from None
     except OSError as error:  # a full or read-only disk, above all
         saved = f"; what was saved is still there; {how_to_go_on(folder)}" if folder.exists else ""
         raise UserError(f"{error.filename or folder.path}: {error.strerror or error}{saved}") from None

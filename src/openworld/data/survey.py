@@ -17,6 +17,7 @@ from openworld.places import write_to_cache
 
 FILES_PER_TASK = 64
 ROWS_PER_COMMIT = 2048
+CHANGED = "changed while it was read"
 SETTLED_NS = 2 * 10**9
 """A file changed this shortly before it was read may change again without a new time."""
 
@@ -48,6 +49,9 @@ def survey(
     unproven = {facts[position].key for position in new}
     wanted = {fact.key: files.full_path(position) for position, fact in enumerate(facts) if not fact.problem}
     problems = _decoded(wanted, unproven, store, size, workers, tell)
+    if CHANGED in problems.values():  # says nothing of others with that key, nor of the file from now on
+        path = next(wanted[key] for key, problem in problems.items() if problem == CHANGED)
+        raise UserError(f"{path} {CHANGED}: run it again when nothing writes there")
     facts = [Fact(fact.key, fact.problem or problems.get(fact.key)) for fact in facts]
     remembered.save(zip(files.paths, facts, strict=True))
     return facts
@@ -138,7 +142,7 @@ def _content(path: str, key: bytes) -> bytes:
     except OSError as error:
         raise BadImage(f"cannot be read ({error.strerror})") from None
     if hashlib.sha256(content).digest() != key:
-        raise BadImage("changed while it was read")
+        raise BadImage(CHANGED)
     return content
 
 

@@ -56,6 +56,8 @@ class Facts:
     summary: dict[str, Any]
     """Empty for a run that is not finished."""
     metrics: list[dict[str, Any]]
+    seconds: float
+    """Of training."""
     prior: np.ndarray
     """(M,) the assumed share of each class among the unlabelled samples."""
     num_labelled: int
@@ -80,10 +82,6 @@ class Facts:
     @property
     def step(self) -> int:
         return self.summary.get("steps") or (self.model.step if self.model else 0)
-
-    @property
-    def seconds(self) -> float | None:
-        return self.summary.get("seconds") or (self.metrics[-1]["seconds"] if self.metrics else None)
 
     @property
     def images(self) -> bool:
@@ -128,6 +126,7 @@ def collect(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> Fa
         scores=summary if summary.get("protocols") else _scores(outputs, settled.num_seen),
         summary=summary,
         metrics=run.metrics(),
+        seconds=summary.get("seconds") or run.seconds(),
         prior=classes.combined(torch.tensor([facts["prior"]]))[0].numpy(),
         num_labelled=len(settled.labelled),
         estimate=run.read_json("estimate.json"),

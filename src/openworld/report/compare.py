@@ -55,7 +55,7 @@ def _result(run: RunFolder) -> dict[str, Any]:
     return {
         **(last.get("average") or {}),
         "steps": last.get("step", 0),
-        "seconds": last.get("seconds"),
+        "seconds": run.seconds(),
         "is_finished": False,
     }
 
