@@ -98,15 +98,24 @@ def test_what_is_not_recorded_is_said(results):
 
 def test_a_row_is_the_mean_and_spread_over_its_seeds(results):
     results(a_result(1, total_seconds=720.0), a_result(0), a_result(2))
-    row = ("cifar100, paper, 40,000 steps", "62.0 ± 2.0", "44.0 ± 4.0", "53.2 ± 3.3", "-7.1")
-    assert ours() == [(*row, "0, 1, 2", "10.7", "NVIDIA H200")]
+    row = ("cifar100, paper, 40,000 steps", "62.0±2.0", "44.0±4.0", "53.2±3.3", "-7.1")
+    assert ours() == [(*row, "0, 1, 2", "10.7", "H200")]
     assert ours("labels50")[0][0] == "cifar100, ours: not recorded"
     assert ours(data="cifar10")[0][0] == "cifar10, ours: not recorded"
 
 
+@pytest.mark.parametrize("item", TABLES)
+def test_a_terminal_of_80_columns_shows_all_of_what_is_recorded(item, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run("paper", item) == 0
+    printed = capsys.readouterr().out
+    assert "H200" in printed
+    assert "…" not in printed
+
+
 def test_a_single_seed_has_no_spread(results):
     results(a_result(2, all=61.44))
-    assert ours()[0][1:] == ("64.0", "48.0", "61.4", "+1.1", "2", "10.0", "NVIDIA H200")
+    assert ours()[0][1:] == ("64.0", "48.0", "61.4", "+1.1", "2", "10.0", "H200")
 
 
 def test_another_length_recipe_or_setting_is_another_row(results):
@@ -249,7 +258,7 @@ def test_the_readme_has_the_papers_own_rows_and_the_recorded_ones(results, monke
     assert len(lines) == 2 + 6 + 1
     at = next(number for number, line in enumerate(lines) if "cifar100, TRSSL" in line)
     assert lines[at].startswith("| cifar100, TRSSL: printed in the paper | 10% | 68.5 | 52.1 | 60.3 | ")
-    assert lines[at + 1].startswith("| cifar100, paper, 40,000 steps | 10% | 61.0 ± 1.4 | ")
+    assert lines[at + 1].startswith("| cifar100, paper, 40,000 steps | 10% | 61.0±1.4 | ")
 
 
 # Training a row, and recording it ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 
 PROTOCOLS = {
     "trssl": "Known classes as they are; a sample of a new class counts only in the output matched to that class; "
-    "all: one matching of all classes. Of the paper on TRSSL.",
+    "all: one matching of all classes. As the paper on TRSSL counts.",
     "orca": "As trssl, but the output of a known class may also be matched to a new class.",
     "gcd": "One matching of all classes and all outputs, from which the three are read.",
 }

@@ -70,11 +70,11 @@ def pretrained(data: str) -> Config:
     """`fast` from features that SimCLR learns first, from the same images and without labels; the default for CIFAR.
 
     Command: openworld train cifar10. Measured on an H200: 95.1 / 91.0 / 93.0 over seeds 0, 1, 2, in 476 and 505 s from
-    the command to its end, compiled before (on a fresh machine it took 579 s); CIFAR-100: 68.8 / 53.0 / 61.0 with
-    seed 0, but luck is two points there: two runs from the same features had 62.4 and 60.4 (docs/log.md). The paper
-    claims no such start. Also beyond it: the head begins as the clusters of the features, a low learning rate keeps
-    what they know, both views get one pseudo-label, which stays soft, and are strengthened after they got it, half as
-    many rows are labelled, and the loss makes up for their share.
+    the command to its end, compiled before (579 s on a fresh machine with an earlier first head); CIFAR-100:
+    68.8 / 53.0 / 61.0 with seed 0, but luck is two points there: two runs from the same features had 62.4 and 60.4
+    (docs/log.md). The paper claims no such start. Also beyond it: the head begins as the clusters of the features, a
+    low learning rate keeps what they know, both views get one pseudo-label, which stays soft, and are strengthened
+    after they got it, half as many rows are labelled, and the loss makes up for their share.
     """
     base = fast(data)
     training, trssl = replace(base.training, start="simclr"), base.trssl

@@ -60,7 +60,7 @@ TABLES = {
         ("on CIFAR the paper takes a temperature of 0.2 here: --temperature 0.2 belongs to the recipe `paper`.",),
     ),
 }
-HEADER = ("", "Seen", "Novel", "All", "gap", "seeds", "minutes", "hardware")
+HEADER = ("", "Seen", "Novel", "All", "gap", "seeds", "min", "on")
 NOTES = (
     "printed in the paper: ORCA's are lenient (a seen output may stand for a novel class) and transductive (judged on "
     "the unlabelled training images); TRSSL's and ours are neither.",
@@ -69,7 +69,8 @@ NOTES = (
     "named by recipe (`openworld train --recipe`, docs/paper.md); flags after its name were set besides it.",
     "simclr (recipe `pretrained`): begins with features learnt without labels from the same images, which the "
     "paper does not claim.",
-    "minutes: of training, with that of such features and with compiling; without reading the data and first clusters.",
+    "min, on: minutes of training on that device, with that of such features and with compiling; without reading the "
+    "data and first clusters.",
 )
 
 
@@ -129,12 +130,12 @@ def our_row(label: str, results: list[dict[str, Any]], printed: DataRows) -> tup
         f"{gap:+.1f}",
         ", ".join(str(seed) for seed in sorted(result["seed"] for result in results)),
         f"{statistics.mean(result['total_seconds'] for result in results) / 60:.1f}",
-        ", ".join(sorted({result["device"] for result in results})),
+        ", ".join(sorted({result["device"].removeprefix("NVIDIA ") for result in results})),
     )
 
 
 def spread(scores: list[float]) -> str:
-    deviation = f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
+    deviation = f"±{statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
     return f"{statistics.mean(scores):.1f}{deviation}"
 
 
