@@ -133,7 +133,7 @@ class TrsslOptions:
     shared_labels: bool = False
     """Both views get one pseudo-label, from the mean of their logits, which errs less than either; beyond the paper."""
     strong_views: bool = False
-    """Train on unlabelled views that are changed further once they have their pseudo-label; beyond the paper."""
+    """Train on second views that are changed further once they have their pseudo-label; beyond the paper."""
     balance: bool = False
     """Make up for the labelled rows, by which seen classes are met more often than they are there; beyond the paper."""
 

@@ -80,7 +80,7 @@ class Learner:
     def settle_average(self) -> None:
         """Make the averaged model fit for use: its BatchNorm statistics are those of the latest batches."""
         recent = range(max(self.step - RECALIBRATION_BATCHES, 0), self.step)
-        self.average.recalibrate(self.batches.at(step).views for step in recent)
+        self.average.recalibrate(self.batches.at(step).images for step in recent)
 
     def end_epoch(self) -> Network:
         """What the method does once an epoch; returns the averaged model as it answers after that."""

@@ -46,6 +46,11 @@ class Batch:
     index: Tensor
     """(U,) positions in the unlabelled set; in the whole set where no labels are used."""
 
+    @property
+    def images(self) -> Tensor:
+        """(L + V * U, ...) all of them."""
+        return torch.cat([self.labelled, self.views])
+
 
 STEPS_AHEAD = 2
 """Batches that are read ahead of their use where images do not stay on the device."""

@@ -3,7 +3,7 @@
 Where the paper and its authors' released code differ, this follows: the cosine head, Sinkhorn on cosines /
 epsilon, the standard deviation over views (the code); the prior of the unlabelled set and the order of its
 novel part (the paper, Section 3.1). Beyond both, and off by default: a queue for Sinkhorn, one pseudo-label for both
-views, stronger views to train on, and logits that make up for the share of labelled rows.
+views, a stronger second view to train on, and logits that make up for the share of labelled rows.
 
 Shapes: L labelled rows, U unlabelled samples, V logits of each (of its two views, or one for both), Q earlier ones, K
 classes (seen first, then novel).
@@ -35,7 +35,7 @@ class Trssl(Method):
     def __init__(self, config: Config, data: TrainingSet):
         super().__init__(config, data)
         self.options, self.seed = config.trssl, config.seed
-        self.num_seen = data.num_seen
+        self.num_seen, self.num_unlabelled = data.num_seen, config.training.batch_unlabelled
         if self.options.strong_views and len(data.unlabelled.shape) == 1:
             raise UserError("--strong-views: there are none of features, whose meaning is not known")
         self.first_uncertain_step = config.trssl.uncertainty_from * config.training.steps
@@ -50,7 +50,7 @@ class Trssl(Method):
     def draw(self, rows: int, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Mixup's weight and partners; what a row of the queue counts, 0 or 1; and how rows are strengthened."""
         weight = draw_weight(self.options.mixup_alpha, self.seed, step)
-        strengthened = rows if self.options.strong_views else 0
+        strengthened = self.num_unlabelled if self.options.strong_views else 0
         numbers = draw_to_strengthen(strengthened, generator(self.seed, "strengthen", step))
         is_queued = torch.tensor(float(step >= self.first_queued_step))
         return weight, draw_partners(rows, self.seed, step), is_queued, numbers
@@ -62,8 +62,9 @@ class Trssl(Method):
         with torch.no_grad():
             pseudo_labels, logs = self.pseudo_labels(network(batch.views), queue_weight)
             views = batch.views
-            if self.options.strong_views:
-                views = strengthen(views, numbers[:, len(batch.labels) :])
+            if self.options.strong_views:  # the first one stays, or a plain look would speak for a seen class
+                first, second = views.chunk(2)
+                views = torch.cat([first, strengthen(second, numbers)])
         images, targets, temperature = self.rows(batch, views, pseudo_labels)
         if self.options.mixup:
             images, targets, temperature = mixup(images, targets, temperature, weight=weight, partners=partners)
