@@ -112,6 +112,19 @@ def test_the_averaged_model_answers_in_one_place_with_the_weights_of_the_moment(
     assert not torch.allclose(*answers, atol=1e-3)
 
 
+def test_the_averaged_model_answers_with_the_statistics_of_whole_batches():
+    """Without the labelled rows, which it meets when it learns, it would lean to seen classes."""
+    learner = beginning(TINY, RUNTIME)
+    learner.learn()
+    learner.settle_average()
+    batch, network = learner.batches.at(0), learner.average.network
+    stem = network.body.stem[0]
+    images = torch.cat([batch.labelled, batch.views])
+    activations = stem.conv((images - network.mean) / network.std)
+    torch.testing.assert_close(stem.norm.running_mean, activations.mean(dim=(0, 2, 3)))
+    assert len(batch.labelled)
+
+
 # Settings of the process -------------------------------------------------------------------------------------
 
 
