@@ -71,11 +71,20 @@ def test_the_command_prints_a_report_and_says_by_its_exit_code_whether_files_are
     output = capsys.readouterr().out
     assert "photos: 54 samples" in output
     assert "broken: 0" in output
+    assert "left out" not in output
     (photos / "unlabelled/a.jpg").write_text("text")
     assert run("data", "check", photos, "--workers", 0) == 2
     assert "unlabelled/a.jpg is not an image" in capsys.readouterr().out
     assert run("data", "check", photos, "--workers", 0, "--json") == 2
     assert json.loads(capsys.readouterr().out)["broken"][0]["path"] == "unlabelled/a.jpg"
+
+
+def test_what_is_no_image_by_its_name_is_counted_and_breaks_nothing(photos, capsys):
+    (photos / "unlabelled/a.heic").write_text("a photo, but not one that can be read here")
+    assert run("data", "check", photos, "--workers", 0) == 0
+    assert "left out: 1 file of other kinds: 1 .heic" in capsys.readouterr().out
+    assert run("data", "check", photos, "--workers", 0, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["left_out"] == ["unlabelled/a.heic"]
 
 
 def test_a_contact_sheet_shows_every_class(photos, capsys):

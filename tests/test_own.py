@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from openworld.data.dataset import Dataset, Files
-from openworld.data.own import from_arrays, from_frame, read_own
+from openworld.data.own import from_arrays, from_frame, kinds_of, read_own
 from openworld.errors import UserError
 
 SOUND_FOLDER = ("labelled/cat/1.png", "labelled/dog/1.jpg", "unlabelled/1.png")
@@ -99,8 +99,14 @@ class TestFolder:
     def test_what_is_no_image_is_left_out(self, tmp_path):
         put(tmp_path, *SOUND_FOLDER, "labelled/README.txt", "labelled/.DS_Store", "labelled/cat/notes.md", "readme.png")
         put(tmp_path, "labelled/cat/.hidden.png", "labelled/__MACOSX/cat/1.png", "unlabelled/.thumbs/1.png")
-        put(tmp_path, "unlabelled/png", "unlabelled/.png")
-        assert read_own(tmp_path).train.content.paths == SOUND_FOLDER
+        put(tmp_path, "unlabelled/png", "unlabelled/.png", "unlabelled/phone/1.HEIC")
+        (tmp_path / os.fsdecode(b"unlabelled/1.\xe9")).touch()
+        dataset = read_own(tmp_path)
+        assert dataset.train.content.paths == SOUND_FOLDER
+        others = ("labelled/README.txt", "labelled/cat/notes.md", "unlabelled/1.\udce9", "unlabelled/phone/1.HEIC")
+        assert dataset.left_out == (*others, "unlabelled/png")
+        expected = "5 files of other kinds: 1 .txt, 1 .md, 1 .?, 1 .heic, 1 without an ending"
+        assert kinds_of(dataset.left_out) == expected
 
     def test_the_name_of_the_working_directory(self, tmp_path, monkeypatch):
         monkeypatch.chdir(put(tmp_path / "pets", *SOUND_FOLDER))
@@ -136,16 +142,22 @@ class TestFolder:
             (("labelled/x.txt",), "/labelled: there is no class in it; make a folder for each, named after it"),
             (
                 ("labelled/cat/1.png", "labelled/dog/1.txt"),
-                "/labelled/dog: there are no images in it; add some or remove the folder",
+                "/labelled/dog: there are no images in it (1 file of other kinds: 1 .txt); add some or remove",
             ),
             (
                 ("labelled/cat/1.png", "unlabelled/1.png"),
                 ": there is only one labelled class (cat); at least 2 are needed",
             ),
             (SOUND_FOLDER[:2], ": there is no unlabelled/ folder in it; a data folder has labelled/<class>/"),
-            ((*SOUND_FOLDER[:2], "unlabelled/x.txt"), "/unlabelled: there are no images in it; put those there that"),
+            (
+                (*SOUND_FOLDER[:2], "unlabelled/x.heic", "unlabelled/y.HEIC"),
+                "/unlabelled: there are no images in it (2 files of other kinds: 2 .heic); put those there that",
+            ),
             ((*SOUND_FOLDER, "test/1.png"), "/test/1.png: lies directly in test/; put it into a folder named after"),
-            ((*SOUND_FOLDER, "test/owl/1.txt"), "/test/owl: there are no images in it; add some or remove the folder"),
+            (
+                (*SOUND_FOLDER, "test/owl/1.txt"),
+                "/test/owl: there are no images in it (1 file of other kinds: 1 .txt); add some or remove the folder",
+            ),
             (
                 (*SOUND_FOLDER, "labelled/Cat/1.png"),
                 ": the classes 'Cat' and 'cat' differ only in spelling; choose one",

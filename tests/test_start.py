@@ -86,13 +86,15 @@ def test_the_same_command_goes_on():
         (["--start", "first", "--network", "small-32"], "--start {first}: its network is of another kind"),
         (["--start", "lost"], "{lost} has not begun to train: it has no split.json"),
         (["--start", "taught", "--seed", 1], "--start {taught}: it was trained on other labels than this run has"),
+        (["--start", "after", "--seed", 1], "--start {after}: it was trained on other labels than this run has"),
     ],
 )
 def test_a_start_that_does_not_fit_is_refused_before_anything_is_written(flags, answer, refused):
     assert run("train", "--method", "simclr", *SHORT, "--out", "first") == 0
     assert run("train", *SHORT, "--out", "taught") == 0
+    assert run("train", "--method", "simclr", *SHORT, "--start", "taught", "--out", "after") == 0
     Path("lost").mkdir()
     shutil.copy("taught/config.toml", "lost")
     told = refused("train", *SHORT, *flags, "--out", "second")
-    assert answer.format(**{name: Path(name).absolute() for name in ("first", "taught", "lost")}) in told
+    assert answer.format(**{name: Path(name).absolute() for name in ("first", "taught", "after", "lost")}) in told
     assert not Path("second").exists()

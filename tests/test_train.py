@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import CPU, RUNTIME, last_checkpoint, lines_without_clock
 
-from openworld import checkpoint
+from openworld import checkpoint, record
 from openworld import train as training_module
 from openworld.config import replace
 from openworld.data import problem
@@ -176,6 +176,17 @@ def test_the_time_before_a_stop_counts(monkeypatch):
     assert 1000 <= trained("r").summary()["seconds"] < 1100
 
 
+def test_the_time_that_a_damaged_checkpoint_lost_counts():
+    run = worlds.interrupted("r", TINY, 7)  # after two epochs
+    lines = [{**line, "seconds": 1000.0 * number} for number, line in enumerate(run.metrics(), start=1)]
+    run.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    for name in ("step-00000006", "step-00000007"):
+        for part in (run.checkpoints / name).glob("*.safetensors"):
+            part.write_bytes(b"")
+    stopped("r", 4)  # which goes on from step 3, and dies
+    assert 2000 <= trained("r").summary()["seconds"] < 2100
+
+
 def test_hidden_labels_replaced_by_noise_change_no_weight(uninterrupted, monkeypatch):
     dataset = read_benchmark("digits", Path("nowhere"))
 
@@ -312,6 +323,29 @@ def test_a_second_process_in_the_folder_is_refused():
         other.at_work(TINY, "{}", CPU),
     ):
         pass
+
+
+def test_a_run_that_began_in_the_folder_meanwhile_is_not_taken_over():
+    other = replace(TINY, {"seed": 1})
+    trained("r", other)
+    files = {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file() and path.name != "lock"}
+    with pytest.raises(UserError, match="another run has begun in this folder meanwhile: choose another --out"):
+        trained("r")
+    assert {path: path.read_bytes() for path in files} == files
+
+
+def test_the_command_does_not_show_a_result_that_is_not_its_own(monkeypatch, capsys):
+    monkeypatch.setattr(RunFolder, "new", lambda path: RunFolder(path))  # as if nothing had been there a moment ago
+    trained("r")
+    assert worlds.run("train", *flags(2), "--out", "r") == 2
+    assert "another run has begun in this folder" in capsys.readouterr().err
+
+
+def test_folders_of_processes_that_begin_in_the_same_second_differ(monkeypatch):
+    monkeypatch.setattr(record.time, "strftime", lambda form: "now")
+    mine = record.new_path("digits", "trssl", 0)
+    monkeypatch.setattr(record.os, "getpid", lambda: -1)
+    assert mine != record.new_path("digits", "trssl", 0)
 
 
 def test_a_file_of_shares_is_needed_only_once():

@@ -175,6 +175,12 @@ def test_a_batch_is_assigned_together_with_the_queue_from_its_step_on(data):
     assert logs["marginal_error"] < 0.2
 
 
+def test_a_queue_that_is_not_full_yet_is_not_used(data):
+    """Its empty rows would fit any class, and take the prior's share of the rare ones."""
+    method, _, _ = step_of(data, queue=80, queue_from=0.0, steps=10)  # 32 samples a step
+    assert [float(method.draw(72, step)[2]) for step in range(4)] == [0, 0, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("switched_on", "switches"),
     [

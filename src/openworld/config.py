@@ -115,7 +115,7 @@ class TrsslOptions:
     queue: int = 0
     """Earlier logits of each view that Sinkhorn assigns together with the batch's own; beyond the paper."""
     queue_from: float = 0.2
-    """Share of the run before the queue is used: logits of a young network spoil the assignment."""
+    """Share of the run before the queue is used, once it is full: logits of a young network spoil the assignment."""
     mixup_alpha: float = 0.75
     """Both parameters of the Beta distribution of mixup's weight."""
     uncertainty_views: int = 10

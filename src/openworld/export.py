@@ -101,7 +101,7 @@ def refuse_bad_place(path: Path) -> None:
         raise UserError(f"{path}: nothing may be written into {path.parent}; choose another folder")
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
     if suffix == ".onnx" and missing:
-        raise UserError(f"{path}: {', '.join(missing)} is not installed: pip install 'openworld[onnx]'")
+        raise UserError(f"{path}: {', '.join(missing)} is not installed: pip install {' '.join(missing)}")
     for target in (path, card_of(path)) if suffix == ".safetensors" else (path,):
         if target.is_dir():
             raise UserError(f"{target} is a folder: choose another name")

@@ -80,7 +80,8 @@ class Learner:
     def settle_average(self) -> None:
         """Make the averaged model fit for use: its BatchNorm statistics are those of the latest batches.
 
-        Of whole ones, as when it learns: without their labelled rows its answers would lean to seen classes.
+        With their labelled rows, as when it learns (but neither mixed nor strengthened): without those rows its answers
+        would lean to seen classes.
         """
         recent = range(max(self.step - RECALIBRATION_BATCHES, 0), self.step)
         self.average.recalibrate(self.batches.at(step).images for step in recent)

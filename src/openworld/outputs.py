@@ -89,7 +89,8 @@ def outputs_of(
     config = run.config()
     world = world or pose(config, runtime, run.split())
     network, _ = load_average(run, config, runtime.device, warn)
-    batches = Batches(world.training, config.training, config.seed, 2, METHODS[config.method].uses_labels)
+    method = METHODS[config.method]
+    batches = Batches(world.training, config.training, config.seed, method.num_views, method.uses_labels)
     return compute_outputs(network, world, batches, config)
 
 

@@ -14,8 +14,9 @@ import torch
 from openworld.config import NEEDS, Config, Problem, did_you_mean, replace
 from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.dataset import Dataset, Files
-from openworld.data.decode import BadImage, image_size
+from openworld.data.decode import SUFFIXES, BadImage, image_size
 from openworld.data.opening import found_again, open_dataset
+from openworld.data.own import kinds_of
 from openworld.data.problem import OpenWorld, TrainingSet, pose
 from openworld.engine import CALLS_BEFORE_RECORDING, wait_for
 from openworld.errors import UserError
@@ -283,6 +284,8 @@ def describe(
             f"{dataset.name}: {len(world.training.labelled):,} labelled {kind} of {num_seen} classes, "
             f"{len(world.training.unlabelled):,} unlabelled{tested}"
         )
+        if dataset.left_out:
+            lines.append(f"left out: {kinds_of(dataset.left_out)} (images end in {', '.join(sorted(SUFFIXES))})")
         total = config.problem.num_classes
         if source is None and len(dataset.class_names) > num_seen:
             source = "named in the test part or the manifest"

@@ -118,6 +118,8 @@ class RunFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(f"{self.path}: another process is training in this folder") from None
+            if self.exists and replace(self.config(), {"data": config.data}) != config:
+                raise UserError(f"{self.path}: another run has begun in this folder meanwhile: choose another --out")
             self.write("config.toml", write_toml(config))  # first: it makes the folder a run, the rest follows from it
             self.write("split.json", split)
             sessions = self.read_json("environment.json") or {"sessions": []}
@@ -125,15 +127,15 @@ class RunFolder:
             self.write_json("environment.json", sessions)
             yield
 
-    def end_session(self, seconds: float) -> None:
-        """How long the run has trained when it is stopped within an epoch."""
+    def remember_seconds(self, seconds: float) -> None:
+        """How long the run has trained, where no epoch's line of metrics tells."""
         sessions = self.read_json("environment.json")
         if sessions:
             sessions["sessions"][-1]["run_seconds"] = seconds
             self.write_json("environment.json", sessions)
 
     def seconds(self) -> float:
-        """How long it has trained, what a damaged checkpoint has lost included: by its last epoch, or its last stop."""
+        """How long it has trained: by its last epoch, or by what was remembered."""
         sessions = (self.read_json("environment.json") or {"sessions": []})["sessions"]
         stops = [session["run_seconds"] for session in sessions if "run_seconds" in session]
         return max([0.0, *stops, *(line["seconds"] for line in self.metrics())])
@@ -146,7 +148,10 @@ class RunFolder:
 
     def read_json(self, name: str) -> Any:
         """The content of a JSON file, or None where it is missing or damaged and can be done without."""
-        return _json_or_none(self.read(name))
+        try:
+            return json.loads(self.read(name) or "null")
+        except ValueError:
+            return None
 
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run."""
@@ -209,18 +214,10 @@ def _is_leftover(path: Path) -> bool:
     return path.name in (LOCK, FEATURES_RUN, "estimate.json", "estimate.png") or path.suffix == ".tmp"
 
 
-def _json_or_none(text: str | None) -> Any:
-    """The content of a file, or None where it is missing or damaged and can be made again."""
-    try:
-        return json.loads(text) if text else None
-    except ValueError:
-        return None
-
-
 def new_path(data: str, what: str, seed: int) -> Path:
-    """A folder under runs/ that is not there yet."""
+    """A folder under runs/ that is not there yet, nor will be by another process that begins in the same second."""
     name = Path(data).stem.replace(":", "-")
-    stem = f"{name}-{what}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    stem = f"{name}-{what}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     path, number = Path("runs") / stem, 1
     while path.exists():
         number += 1

@@ -18,7 +18,7 @@ from openworld.nets import Network, frozen
 from openworld.optim import learning_rate
 from openworld.outputs import class_sizes, compute_outputs, write_outputs, write_predictions
 from openworld.progress import ProgressDisplay
-from openworld.record import Meter, RunFolder, describe
+from openworld.record import FEATURES_RUN, Meter, RunFolder, describe
 from openworld.runtime import Runtime
 from openworld.signals import StopSignals
 
@@ -65,7 +65,7 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
             if at_end_of_epoch or stop_signal:
                 learner.save(run)
             if stop_signal:
-                run.end_session(clock.seconds())
+                run.remember_seconds(clock.seconds())
                 stop.obey(learner.step)
         stop.obey(learner.step)
         average = learner.answering_average()
@@ -87,20 +87,24 @@ class Clock:
 
 
 def start_or_resume(learner: Learner, run: RunFolder, saved: Checkpoint | None, display: ProgressDisplay) -> Clock:
+    before = run.seconds()
     if saved is None:
         learner.save(run)  # shows at once whether there is room and permission
     else:
         learner.restore(saved)
+        run.remember_seconds(before)  # those too of which a damaged checkpoint lost the steps, and now the metrics
     run.rewind_metrics(learner.step)
     display.begin(learner.step)
-    return Clock(before=run.seconds())
+    return Clock(before)
 
 
 def start_from(other: RunFolder, learner: Learner, world: OpenWorld, display: ProgressDisplay) -> None:
     """Begin with the network of another run, which must be of the same kind, and have seen no other labels."""
     if not other.exists:
         raise UserError(f"{other.path}, with which the run was to begin, is gone: start a new run")
-    if METHODS[other.config().method].uses_labels and other.split_and_facts()[0] != world.split:
+    has_start = other.config().training.start not in (None, FEATURES_RUN)  # which may have seen those of its own split
+    may_know_labels = METHODS[other.config().method].uses_labels or has_start
+    if may_know_labels and other.split_and_facts()[0] != world.split:
         raise UserError(f"--start {other.path}: it was trained on other labels than this run has")
     saved = other.newest_checkpoint(display.warn)
     if saved is None:

@@ -72,6 +72,10 @@ def print_report(report: dict[str, Any]) -> None:
     print(f"broken: {len(report['broken']):,}")
     for entry in report["broken"][:LISTED]:
         print(f"  {entry['path']} {entry['reason']}")
+    if report["left_out"]:
+        from openworld.data.own import kinds_of
+
+        print(f"left out: {kinds_of(report['left_out'])}")
     if max(len(report["leaks"]), len(report["broken"])) > LISTED:
         print("--json lists all")
 

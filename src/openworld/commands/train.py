@@ -88,7 +88,7 @@ def run(parsed: argparse.Namespace) -> int:
             config, world = plan.config, plan.world
             if not parsed.quiet:
                 print("".join(f"{line}\n" for line in plan.lines), end="", file=sys.stderr, flush=True)
-        summary = folder.summary() or train(config, folder, runtime, world)
+        summary = (is_begun and folder.summary()) or train(config, folder, runtime, world)
     except Interrupted as stopped:
         if folder.summary():
             fail(f"stopped when the run was finished; {folder.resume_command} shows the result", stopped.exit_code)

@@ -48,6 +48,7 @@ def check(dataset: Dataset, workers: int, tell: Callable[[int, int], None]) -> d
             if finding.problem
         ],
         **_duplicates(samples, groups, findings),
+        "left_out": list(dataset.left_out),
     }
 
 

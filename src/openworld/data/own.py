@@ -7,7 +7,9 @@ import csv
 import os
 import posixpath
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -153,11 +155,12 @@ def _read_folder(root: Path) -> Dataset:
         )
     unlabelled = images_under(root, parts["unlabelled"])
     if not unlabelled:
-        raise UserError(f"{root}/{parts['unlabelled']}: there are no images in it; put those there that have no label")
+        raise UserError(f"{_no_images(root, parts['unlabelled'])}; put those there that have no label")
     rows += [_Row(str(root), path, None, "unlabelled") for path in unlabelled]
     if "test" in parts:
         rows += _class_rows(root, parts["test"], "test")
-    return _from_rows(str(root), root.resolve().name, root, rows)
+    dataset = _from_rows(str(root), root.resolve().name, root, rows)
+    return replace(dataset, left_out=tuple(path for part in parts.values() for path in _others_under(root, part)))
 
 
 def _part_folders(root: Path) -> dict[str, str]:
@@ -188,20 +191,38 @@ def _class_rows(root: Path, folder: str, part: str) -> Iterator[_Row]:
             _check_link(root, entry.path)
         if entry.is_dir():
             classes.append(entry.name)
-        elif is_image(entry):
+        elif entry.is_file() and is_image(entry.name):
             raise UserError(f"{entry.path}: lies directly in {folder}/; put it into a folder named after its class")
     if not classes:
         raise UserError(f"{root}/{folder}: there is no class in it; make a folder for each, named after it")
     for name in sorted(classes):
         paths = images_under(root, f"{folder}/{name}")
         if not paths:
-            raise UserError(f"{root}/{folder}/{name}: there are no images in it; add some or remove the folder")
+            raise UserError(f"{_no_images(root, f'{folder}/{name}')}; add some or remove the folder")
         yield from (_Row(str(root), path, name, part) for path in paths)
 
 
 def images_under(root: Path, folder: str) -> list[str]:
     """Relative to the root, sorted."""
-    found, waiting = [], [folder]
+    found = sorted(path for path in _files_under(root, folder) if is_image(path))
+    for path in found:
+        if not _is_utf8(path):
+            raise UserError(f"{root}: the file name {path!a} is not valid UTF-8; rename the file")
+    return found
+
+
+def _others_under(root: Path, folder: str) -> list[str]:
+    """The files that are not taken for images."""
+    return sorted(path for path in _files_under(root, folder) if not is_image(path))
+
+
+def _no_images(root: Path, folder: str) -> str:
+    others = _others_under(root, folder)
+    return f"{root}/{folder}: there are no images in it{f' ({kinds_of(others)})' if others else ''}"
+
+
+def _files_under(root: Path, folder: str) -> Iterator[str]:
+    waiting = [folder]
     while waiting:
         inner = waiting.pop()
         for entry in _scan(root, inner):
@@ -209,12 +230,8 @@ def images_under(root: Path, folder: str) -> list[str]:
                 _check_link(root, entry.path)
             if entry.is_dir():
                 waiting.append(f"{inner}/{entry.name}")
-            elif is_image(entry):
-                found.append(f"{inner}/{entry.name}")
-    for path in found:
-        if not _is_utf8(path):
-            raise UserError(f"{root}: the file name {path!a} is not valid UTF-8; rename the file")
-    return sorted(found)
+            elif entry.is_file():
+                yield f"{inner}/{entry.name}"
 
 
 def _is_utf8(name: str) -> bool:
@@ -227,8 +244,22 @@ def _scan(root: Path, folder: str) -> list[os.DirEntry]:
         return [entry for entry in entries if not is_clutter(entry.name)]
 
 
-def is_image(entry: os.DirEntry) -> bool:
-    return posixpath.splitext(entry.name)[1].lower() in SUFFIXES and entry.is_file()
+def is_image(path: str) -> bool:
+    """By its name: what is in it is looked at when it is read."""
+    return posixpath.splitext(path)[1].lower() in SUFFIXES
+
+
+def kinds_of(paths: Iterable[str]) -> str:
+    """What a person has to know of files that are not taken for images.
+
+    >>> kinds_of(["a/1.heic", "a/2.HEIC", "notes"])
+    '3 files of other kinds: 2 .heic, 1 without an ending'
+    """
+    endings = Counter(posixpath.splitext(path)[1].lower() or "without an ending" for path in paths)
+    counted = ", ".join(
+        f"{count:,} {ending.encode(errors='replace').decode()}" for ending, count in endings.most_common()
+    )
+    return f"{endings.total():,} file{'s' * (endings.total() > 1)} of other kinds: {counted}"
 
 
 # The manifest and the data frame

@@ -28,7 +28,7 @@ class Simclr(Method):
 
     def __init__(self, config: Config, data: TrainingSet):
         super().__init__(config, data)
-        self.options, self.seed, self.num_seen = config.simclr, config.seed, data.num_seen
+        self.options, self.seed = config.simclr, config.seed
         with torch.device("meta"):  # no weights are made: only the width is asked for
             width = BODIES[config.training.network](len(data.mean)).num_features
         self.projection = nn.Sequential(

@@ -39,7 +39,8 @@ class Trssl(Method):
         if self.options.strong_views and len(data.unlabelled.shape) == 1:
             raise UserError("--strong-views: there are none of features, whose meaning is not known")
         self.first_uncertain_step = config.trssl.uncertainty_from * config.training.steps
-        self.first_queued_step = config.trssl.queue_from * config.training.steps
+        steps_to_fill = self.options.queue / config.training.batch_unlabelled
+        self.first_queued_step = max(config.trssl.queue_from * config.training.steps, steps_to_fill)
         self.register_buffer("prior", data.prior.clone())
         initial = torch.full((len(data.unlabelled),), self.options.temperature, device=data.device)
         self.register_buffer("temperature_U", initial)  # line 2 of Algorithm 1
@@ -48,7 +49,7 @@ class Trssl(Method):
         self.register_buffer("log_excess", excess_of_rows(data, config.training).log(), persistent=False)
 
     def draw(self, rows: int, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Mixup's weight and partners; what a row of the queue counts, 0 or 1; and how rows are strengthened."""
+        """Mixup's weight and partners; what a row of the queue counts, 0 or 1; how second views are strengthened."""
         weight = draw_weight(self.options.mixup_alpha, self.seed, step)
         strengthened = self.num_unlabelled if self.options.strong_views else 0
         numbers = draw_to_strengthen(strengthened, generator(self.seed, "strengthen", step))

@@ -67,8 +67,8 @@ NOTES = (
     "ours: protocol trssl (strict), the official test set, the last checkpoint; mean ± standard deviation over seeds. "
     "gap: our All beside TRSSL's as printed.",
     "named by recipe (`openworld train --recipe`, docs/paper.md); flags after its name were set besides it.",
-    "simclr (recipe `pretrained`): begins with features learnt without labels from the same images, which the "
-    "paper does not claim.",
+    "pretrained: not the method as printed. It begins with features learnt without labels from the same images "
+    "(simclr), changes the loss, and leaves out uncertainty and hard labels (docs/paper.md).",
     "min, on: minutes of training on that device, with that of such features and with compiling; without reading the "
     "data and first clusters.",
 )
@@ -123,7 +123,8 @@ def our_rows(item: str, data: str) -> list[tuple[str, ...]]:
 
 
 def our_row(label: str, results: list[dict[str, Any]], printed: DataRows) -> tuple[str, ...]:
-    gap = statistics.mean(result["all"] for result in results) - printed.paper[PARTS.index("all")]
+    shown = round(statistics.mean(result["all"] for result in results), 1)
+    gap = shown - printed.paper[PARTS.index("all")]
     return (
         label,
         *(spread([result[part] for result in results]) for part in PARTS),
