@@ -25,10 +25,6 @@ def family_of(name: str) -> augment.Family:
     return augment.family(name, mean=torch.full((20,), 3.0), std=torch.arange(20.0))
 
 
-def random_views(family: augment.Family, samples: Tensor, source: torch.Generator) -> Tensor:
-    return family.view(samples, family.draw(samples, source))
-
-
 def noise_images(count: int, channels: int, size: int) -> Tensor:
     shape = (count, channels, size, size)
     return torch.randint(0, 256, shape, generator=generator(0, "noise"), dtype=torch.uint8)
@@ -47,26 +43,26 @@ def assert_about(observed: float, probability: float, count: int) -> None:
 
 @every_family
 def test_the_same_generator_gives_the_same_views(name):
-    samples, family = samples_of(name), family_of(name)
+    samples, random = samples_of(name), family_of(name).random
     torch.manual_seed(1)
-    first = random_views(family, samples, generator(0, "views"))
+    first = random(samples, generator(0, "views"))
     torch.manual_seed(2)
-    assert torch.equal(first, random_views(family, samples, generator(0, "views")))
-    assert not torch.equal(first, random_views(family, samples, generator(1, "views")))
+    assert torch.equal(first, random(samples, generator(0, "views")))
+    assert not torch.equal(first, random(samples, generator(1, "views")))
 
 
 @every_family
 def test_the_samples_stay_as_they_were(name):
     samples = samples_of(name)
     before = samples.clone()
-    random_views(family_of(name), samples, generator(0, "views"))
+    family_of(name).random(samples, generator(0, "views"))
     assert torch.equal(samples, before)
 
 
 @every_family
 def test_every_sample_is_drawn_by_itself(name):
     samples = samples_of(name)[:1]
-    views = random_views(family_of(name), samples.expand(64, *samples.shape[1:]), generator(0, "views"))
+    views = family_of(name).random(samples.expand(64, *samples.shape[1:]), generator(0, "views"))
     # a pure shift is one of 81: a few samples may share theirs
     assert len(views.unique(dim=0)) > 48
 
@@ -90,10 +86,7 @@ def test_views_are_floats_from_zero_to_one_of_the_shown_size(name, channels, siz
     family = family_of(name)
     shown = size * 7 // 8 if name in ("photos", "imagenet") else size
     learnt_from = size * 3 // 4 if name == "simclr" else shown
-    for view, side in (
-        (random_views(family, images, generator(0, "views")), learnt_from),
-        (family.plain(images), shown),
-    ):
+    for view, side in ((family.random(images, generator(0, "views")), learnt_from), (family.plain(images), shown)):
         assert view.dtype == torch.float32
         assert view.shape == (24, channels, side, side)
         assert view.min() >= 0
@@ -116,7 +109,7 @@ def centre_and_mean(picture: Tensor) -> Tensor:
 def test_the_mean_digit_stays_where_it_was():
     digits = torch.from_numpy(load_digits().images * 255 / 16).to(torch.uint8)[:, None]
     before = centre_and_mean(digits.float().mean(dim=(0, 1)) / 255)
-    after = centre_and_mean(random_views(family_of("digits"), digits, generator(0, "views")).mean(dim=(0, 1)))
+    after = centre_and_mean(family_of("digits").random(digits, generator(0, "views")).mean(dim=(0, 1)))
     assert ((before - after).abs() < torch.tensor([0.1, 0.1, 0.03])).all()
 
 
@@ -146,7 +139,7 @@ def recorded_crops(monkeypatch, name: str, size: int, count: int) -> tuple[Tenso
         return images[:, :, :size, :size]
 
     monkeypatch.setattr(ops, "crop", crop)
-    random_views(family_of(name), noise_images(1, 1, size).expand(count, -1, -1, -1), generator(0, "crops"))
+    family_of(name).random(noise_images(1, 1, size).expand(count, -1, -1, -1), generator(0, "crops"))
     return seen[0], seen[1]
 
 
@@ -191,7 +184,7 @@ def recorded_shares(monkeypatch, name: str, count: int) -> dict[str, float]:
         return augment._change_all(chosen, change, images, *parameters)
 
     monkeypatch.setattr(augment, "apply_to", apply_to)
-    random_views(family_of(name), noise_images(count, 3, 8), generator(0, "shares"))
+    family_of(name).random(noise_images(count, 3, 8), generator(0, "shares"))
     return made
 
 
@@ -278,7 +271,7 @@ def test_noise_and_loss_of_features():
     mean, std = torch.tensor([5.0, -2.0]), torch.tensor([1.0, 10.0])
     count = 20000
     features = torch.tensor([100.0, 200.0]).expand(count, 2)
-    views = random_views(augment.family("features", mean, std), features, generator(0, "features"))
+    views = augment.family("features", mean, std).random(features, generator(0, "features"))
     is_lost = views == mean
     for column in range(2):
         assert_about(is_lost[:, column].float().mean(), augment.DROPPED, count)
@@ -310,9 +303,9 @@ def as_on_a_gpu(monkeypatch) -> None:
 @every_image_family
 def test_views_on_a_gpu_are_those_on_a_cpu(name, request):
     images = noise_images(64, channels=3, size=32)
-    on_cpu = random_views(family_of(name), images, generator(0, "views"))
+    on_cpu = family_of(name).random(images, generator(0, "views"))
     request.getfixturevalue("as_on_a_gpu")
-    torch.testing.assert_close(random_views(family_of(name), images, generator(0, "views")), on_cpu, atol=1e-6, rtol=0)
+    torch.testing.assert_close(family_of(name).random(images, generator(0, "views")), on_cpu, atol=1e-6, rtol=0)
 
 
 @every_family
@@ -320,7 +313,7 @@ def test_views_on_a_gpu_are_those_on_a_cpu(name, request):
 def test_on_a_gpu_the_host_never_waits_and_calls_are_few(name):
     samples, source = samples_of(name), generator(0, "views")
     with Calls() as calls:
-        random_views(family_of(name), samples, source)
+        family_of(name).random(samples, source)
     waiting = {"nonzero", "_local_scalar_dense", "index", "masked_select", "scalar_tensor", "lift_fresh"}
     assert not waiting & set(calls.names)
     assert len(calls.names) <= 300  # the limit is the host, at a few microseconds each

@@ -36,6 +36,9 @@ class Family:
     plain: Callable[[Tensor], Tensor]
     """The view by which samples are judged: no randomness."""
 
+    def random(self, samples: Tensor, source: Generator) -> Tensor:
+        return self.view(samples, self.draw(samples, source))
+
 
 def family(name: str, mean: Tensor, std: Tensor) -> Family:
     """The family by its name; mean and std, of each channel or feature, are those of the training set."""
