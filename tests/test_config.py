@@ -31,6 +31,11 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
+def test_the_help_names_every_recipe():
+    (told,) = (option.help for option in options() if option.name == "recipe")
+    assert all(name in told for name in RECIPES)
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_resolved_configuration_survives_the_file(tmp_path, name):
     config = replace(RECIPES[name]("digits"), {"num_classes": 12, "prior": 'a "b".txt', "mixup": False, "seed": 7})

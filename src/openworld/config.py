@@ -34,7 +34,7 @@ class Problem:
     imbalance: float = 1.0
     """Size of the first class over the size of the last, exponential in between; 1 is balanced."""
     num_classes: int | Literal["auto"] | None = None
-    """Classes in all, seen and novel; auto estimates them first. By default as many as the set is known to have."""
+    """Classes in all, seen and novel; auto estimates them. By default all that are named, or twice the seen ones."""
     prior: str = "known"
     """Class shares of the unlabelled images: known (from the class sizes), uniform, or a file of numbers."""
 
@@ -179,7 +179,7 @@ class Config:
     method: Literal["trssl", "simclr"] = "trssl"
     """How to train."""
     recipe: str = "auto"
-    """The named configuration to start from; auto takes the one for the data."""
+    """The named configuration to start from: digits, paper, fast, pretrained, simclr or own; auto: by the data."""
     seed: int = 0
     """Decides the split, the first weights and every draw of the run."""
     on_bad_image: Literal["refuse", "drop"] = "refuse"

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 def add(commands) -> None:
     parser = add_command(commands, "train", run, "Train on a set in which some classes have no label at all.")
-    parser.epilog = "In brackets: the paper's value, and that of the digits where the recipe takes another."
+    parser.epilog = (
+        "In brackets: the paper's value, and that of the digits where the recipe takes another. Other recipes, and your "
+        "own data, take other values: the run's config.toml has them all."
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder (default: a new one under runs/)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; flags win over it")
     parser.add_argument("--quiet", action="store_true", help="no progress")
