@@ -1,5 +1,6 @@
 """Training from Python: arrays, frames and paths."""
 
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from worlds import RUNTIME, write_photos
 import openworld
 from openworld.errors import UserError
 from openworld.evaluate import evaluate_run
+from openworld.learner import Learner
 from openworld.record import RunFolder
 
 TINY = {"steps": 2, "epoch_steps": 2, "uncertainty_views": 2, "device": "cpu", "workers": 0}
@@ -51,6 +53,18 @@ def test_labels_as_pandas_keeps_them_and_a_thread_that_hears_no_signals():
     assert summary["num_seen"] == 2
     with pytest.raises(UserError, match="made from data in memory"):
         evaluate_run(RunFolder(Path("r")), None, RUNTIME, print)
+
+
+def test_ctrl_c_stops_the_whole_program(monkeypatch):
+    learn = Learner.learn
+
+    def learn_and_interrupt(self):
+        learn(self)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Learner, "learn", learn_and_interrupt)
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 1; what is done is in r"):
+        openworld.train_on("digits", out="r", **TINY)
 
 
 def test_mistakes():

@@ -19,6 +19,8 @@ def test_without_names_every_output_is_a_class_of_its_own():
 
 
 def test_a_name_takes_the_place_of_the_number():
+    with pytest.raises(UserError, match=r"novel-2: its new name '.udcff' is not valid UTF-8"):
+        CLASSES.renamed("novel-2", "\udcff")
     named = CLASSES.renamed("novel-2", "  delivery   van ")
     assert named.names == ("cat", "dog", "novel-1", "delivery van", "novel-3")
     assert named.renamed("delivery van", "truck").names[3] == "truck"

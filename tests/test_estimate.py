@@ -134,7 +134,7 @@ def test_features_that_were_begun_are_finished_as_they_began(capsys):
     flags = [flag for flag in HERE if flag != "--quiet"]
     assert run("estimate", "--out", "d", *flags, "--estimator", "paper", "--max-classes", 15) == 0
     messages = capsys.readouterr().err
-    assert "learning features first, without labels: 6 steps in d/simclr" in messages
+    assert "learning features first, without labels, in d/simclr: 6 steps" in messages
     assert last_checkpoint(RunFolder(Path("d/simclr"))) == last_checkpoint(whole)
     assert run("estimate", "--out", "d", *flags, "--estimator", "paper", "--max-classes", 15) == 0
     assert "learning features" not in capsys.readouterr().err

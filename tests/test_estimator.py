@@ -154,6 +154,11 @@ def test_labels_are_numbered(y, known, numbers):
     assert (found[0].tolist(), found[1].tolist()) == (known, numbers)
 
 
+def test_minus_one_among_strings_is_unlabelled():
+    known, numbers = _numbered(_checked_labels(np.array(["cat", -1, "dog"])))
+    assert (known.tolist(), numbers.tolist()) == (["cat", "dog"], [0, -1, 1])
+
+
 def test_missing_labels_of_pandas():
     pandas = pytest.importorskip("pandas")
     assert _numbered(_checked_labels(pandas.Series(["b", None, "a"])))[1].tolist() == [1, -1, 0]

@@ -358,7 +358,7 @@ class Missing:
 
 
 class TestFrame:
-    @pytest.mark.parametrize("missing", [None, float("nan"), np.float64("nan"), Missing(), ""])
+    @pytest.mark.parametrize("missing", [None, float("nan"), np.float64("nan"), Missing(), "", -1, -1.0])
     def test_missing_labels_are_unlabelled(self, tmp_path, missing):
         root = put(tmp_path / "pets", *IMAGES)
         frame = Frame(extra=[0, 0, 0], label=["dog", missing, "cat"], path=["a.png", "b.png", Path("deep/c.png")])
@@ -366,6 +366,10 @@ class TestFrame:
         assert dataset.name == "pets"
         assert names_of_labels(dataset) == ["dog", None, "cat"]
         assert dataset.train.content == Files(root, ("a.png", "b.png", "deep/c.png"))
+
+    def test_minus_one_is_no_class_of_numbers_either(self, tmp_path):
+        frame = Frame(path=["a.png", "b.png", "deep/c.png"], label=[7, -1, 8])
+        assert names_of_labels(from_frame(frame, put(tmp_path, *IMAGES))) == ["7", None, "8"]
 
     def test_numbers_have_no_point(self, tmp_path):
         frame = Frame(path=["a.png", "b.png", "deep/c.png"], label=[7.0, float("nan"), np.int64(8)])
@@ -431,6 +435,10 @@ class TestArrays:
         assert dataset.class_names == ("cat", "dog", "owl")
         assert names_of_labels(dataset) == ["dog", None, "cat", "dog"]
         assert names_of_labels(dataset, "test") == ["owl", "cat"]
+
+    def test_minus_one_among_strings_is_unlabelled(self):
+        dataset = from_arrays(np.eye(4), np.array(["cat", -1, "dog", "-1"]))
+        assert names_of_labels(dataset) == ["cat", None, "dog", None]
 
     def test_all_labelled_is_a_benchmark_and_numbers_are_sorted_as_numbers(self):
         dataset = from_arrays(gray(4), [10, 9, 300, 9], gray(2), [2, 10], name="mine")

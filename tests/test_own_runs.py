@@ -287,12 +287,48 @@ def test_bad_arrays(refused):
         (["--minutes", "3"], "--minutes and --steps both say how long to train"),
         (["--workers", "-1"], "argument --workers: it must be 0 or more"),
         (["--batch-unlabelled", "31"], "--batch-unlabelled 31 is larger than the 30 unlabelled"),
+        (["--projection", "64"], "--projection is for --method simclr: leave it out"),
+        (["--method", "simclr", "--queue", "100"], "--queue is for --method trssl: leave it out"),
         (["--image-size", "3"], "--image-size is 3; it must be from 8 to 1024"),
         (["--recipe", "paper"], "photos: images come in many sizes; give --image-size"),
     ],
 )
 def test_settings_that_do_not_fit(photos, refused, flags, answer):
     assert answer in refused("train", photos, *TINY, *flags, "--out", "r")
+
+
+def test_a_size_for_features_is_refused(refused):
+    features = write_features(np.array([0, 1] * 10 + [-1] * 20))
+    told = "--image-size is for images, and features.npz holds features: leave it out"
+    assert told in refused("train", features, *TINY, "--image-size", 32, "--out", "r")
+
+
+def test_new_classes_are_assumed_whatever_the_recipe(photos, capsys):
+    for path in sorted(photos.glob("test/*/*")):
+        path.unlink()
+    for path in sorted(photos.glob("test/*")):
+        path.rmdir()
+    (photos / "test").rmdir()
+    flags = ["--recipe", "digits", "--image-size", 9, "--batch-labelled", 6, "--batch-unlabelled", 6]
+    assert run("train", photos, *(flag for flag in TINY if flag != "--quiet"), *flags, "--out", "r") == 0
+    assert "classes: 4, of which 2 are new (assumed: as many new ones as known ones" in capsys.readouterr().err
+    problem = RunFolder(Path("r")).config().problem
+    assert (problem.num_classes, problem.prior) == (4, "uniform")
+
+
+def test_a_file_of_shares_is_found_from_another_folder(photos, monkeypatch):
+    Path("shares.txt").write_text("1 1 1")
+    assert run("train", photos, *TINY, "--prior", "shares.txt", "--out", "r") == 0
+    settings = Path("r/config.toml").absolute()
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert run("train", "--config", settings, *HERE, "--out", "again") == 0
+
+
+def test_a_flag_that_says_how_long_wins_over_the_steps_of_a_file(photos):
+    assert run("train", photos, *TINY, "--out", "r") == 0
+    assert run("train", "--config", "r/config.toml", "--minutes", 0.01, *HERE, "--out", "again") == 0
+    assert RunFolder(Path("again")).summary()["steps"] != 4
 
 
 def test_without_labels_all_images_make_up_a_batch(photos, capsys):

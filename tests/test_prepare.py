@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_start import SHORT, weights
-from worlds import RUNTIME, Stop, last_checkpoint, run, stopped, trained
+from worlds import RUNTIME, Stop, last_checkpoint, run, stopped, trained, write_photos
 
 import openworld
 from openworld import prepare
@@ -28,7 +28,7 @@ def summary_of(path: str) -> dict:
 def test_features_are_learnt_first_and_the_run_begins_with_them(capsys):
     loud = [flag for flag in SHORT if flag != "--quiet"]
     assert run("train", *loud, *BEGIN, "--out", "r") == 0
-    assert "learning features first, without labels: 3 steps in r/simclr" in capsys.readouterr().err
+    assert "learning features first, without labels, in r/simclr: 3 steps" in capsys.readouterr().err
     features = summary_of("r/simclr")
     assert (features["method"], features["steps"], features["recipe"]) == ("simclr", 3, "simclr")
     taken, begun = weights("r/simclr", 3), weights("r", 0)
@@ -39,6 +39,19 @@ def test_features_are_learnt_first_and_the_run_begins_with_them(capsys):
     assert "<dt>began with</dt><dd>features learnt first, without labels, 3 steps</dd>" in page
     assert run("train", "--config", "r/config.toml", "--device", "cpu", "--quiet", "--out", "again") == 0
     assert last_checkpoint(RunFolder(Path("again"))) == last_checkpoint(RunFolder(Path("r")))
+
+
+def test_settings_of_the_features_reach_them():
+    assert run("train", *SHORT, *BEGIN, "--contrast-temperature", 0.4, "--out", "r") == 0
+    for path in ("r", "r/simclr"):
+        assert RunFolder(Path(path)).config().simclr.contrast_temperature == 0.4
+
+
+def test_what_an_earlier_try_estimated_is_forgotten_when_a_number_is_given():
+    Path("r").mkdir()
+    Path("r/estimate.json").write_text('{"num_classes": 10}')
+    assert run("train", *SHORT, "--num-classes", 10, "--out", "r") == 0
+    assert not summary_of("r")["num_classes_estimated"]
 
 
 def test_it_is_the_same_as_two_commands():
@@ -109,6 +122,33 @@ def test_the_minutes_are_shared(flags, before, left, twelve, monkeypatch):
     assert planned[-1] == (left, "num_classes" in flags)
     assert [minutes for minutes in planned if minutes == before] == ([] if "num_classes" in flags else [before])
     assert [question["minutes"] for question in twelve] == ([before] if "num_classes" in flags else [])
+
+
+def test_features_of_a_given_length_cost_what_they_took(monkeypatch):
+    planned = []
+
+    def plan(asked, runtime, minutes=None, dataset=None, count_is_estimated=False):
+        planned.append(minutes)
+        return plan_run({**asked, "steps": 2, "batch_labelled": 16, "batch_unlabelled": 16}, runtime)
+
+    trained("r/simclr", plan_features({"start_steps": 1}, RUNTIME).config)
+    RunFolder(Path("r/simclr")).write_json("summary.json", {**summary_of("r/simclr"), "seconds": 120.0})
+    monkeypatch.setattr(prepare, "plan_run", plan)
+    prepare.prepare_run({"start": "simclr", "start_steps": 1}, RUNTIME, Path("r"), 8.0)
+    assert planned[-1] == 6.0
+
+
+def test_own_images_get_five_minutes_in_all(monkeypatch):
+    asked = []
+
+    def plan(settings, runtime, minutes, dataset):
+        asked.append(minutes)
+        raise Stop
+
+    monkeypatch.setattr(prepare, "plan_features", plan)
+    with pytest.raises(Stop):
+        prepare.prepare_run({"data": str(write_photos(Path("photos"))), "start": "simclr"}, RUNTIME, Path("r"))
+    assert asked == [2.5]
 
 
 def test_steps_that_are_given_win_over_the_recipe_and_over_minutes():

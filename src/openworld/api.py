@@ -13,6 +13,7 @@ from openworld.errors import UserError
 from openworld.prepare import prepare_run
 from openworld.record import RunFolder, new_path
 from openworld.runtime import make_runtime
+from openworld.signals import Interrupted
 from openworld.train import train
 
 
@@ -48,8 +49,11 @@ def train_on(
     settings["data"] = f"{IN_MEMORY}{dataset.name}" if dataset else str(data)
     path = Path(out) if out else new_path(settings["data"], settings.get("method", "trssl"), settings.get("seed", 0))
     run = RunFolder.new(path)
-    plan = prepare_run(settings, runtime, path, minutes, dataset)
-    return {**train(plan.config, run, runtime, plan.world), "run": str(run.path)}
+    try:
+        plan = prepare_run(settings, runtime, path, minutes, dataset)
+        return {**train(plan.config, run, runtime, plan.world), "run": str(run.path)}
+    except Interrupted as stopped:  # who presses Ctrl-C means the whole program
+        raise KeyboardInterrupt(f"{stopped}; what is done is in {path}") from None
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:

@@ -120,6 +120,14 @@ class Rates:
         return k if makes_sense and k <= self.num_samples / FEWEST_LABELS else float("inf")
 
 
+def refuse_few_labels(labels_L: Tensor) -> None:
+    sizes_S = torch.bincount(labels_L)
+    if len(sizes_S) < 2:
+        raise UserError("only one class has labels: at least 2 are needed to estimate how many there are")
+    if int((sizes_S >= FEWEST_LABELS).sum()) < 2:
+        raise UserError(f"fewer than 2 classes have {FEWEST_LABELS} labelled samples, which the estimate needs")
+
+
 def estimate_by_neighbours(features_ND: Tensor, labels_L: Tensor) -> Estimate:
     """Compares how densely the seen classes are labelled with how many labels there are.
 
@@ -130,11 +138,8 @@ def estimate_by_neighbours(features_ND: Tensor, labels_L: Tensor) -> Estimate:
     often confused with a novel class as with another seen one.
     """
     num_seen, num_samples = int(labels_L.max()) + 1, len(features_ND)
-    sizes_S = torch.bincount(labels_L, minlength=num_seen).cpu()
-    if num_seen < 2:
-        raise UserError("only one class has labels: at least 2 are needed to estimate how many there are")
-    if int((sizes_S >= FEWEST_LABELS).sum()) < 2:
-        raise UserError(f"fewer than 2 classes have {FEWEST_LABELS} labelled samples, which the estimate needs")
+    refuse_few_labels(labels_L)
+    sizes_S = torch.bincount(labels_L).cpu()
     num_neighbours = neighbourhood(num_samples, num_seen)
     counts_QS, labels_Q = labels_nearby(features_ND, labels_L, num_neighbours)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from openworld.config import did_you_mean
-from openworld.errors import UserError
+from openworld.errors import UserError, is_utf8
 from openworld.record import RunFolder
 
 NAMES = "names.json"
@@ -63,6 +63,8 @@ class Classes:
         name = " ".join(name.split())
         if not name:
             raise UserError(f"{found}: its new name is empty")
+        if not is_utf8(name):
+            raise UserError(f"{found}: its new name {name!a} is not valid UTF-8")
         outputs = self._outputs_called(found)
         other = next((other for other in self.names if other.casefold() == name.casefold() and other != name), None)
         if other and other not in (found, *outputs):

@@ -154,6 +154,8 @@ class TrsslOptions:
 
 NEEDS = {"threshold": "mixed_labels", "queue_from": "queue", "mixup_alpha": "mixup", "uncertainty_from": "uncertainty"}
 """Options that do nothing while another one is off."""
+FOR_EVERY_METHOD = ("temperature", "uncertainty_views")
+"""Options in the section of one method by which the answers of all are softened and doubted."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from openworld.class_count import Estimate, estimate_as_in_the_paper, estimate_by_neighbours, score_counts
+from openworld.class_count import (
+    Estimate,
+    estimate_as_in_the_paper,
+    estimate_by_neighbours,
+    refuse_few_labels,
+    score_counts,
+)
 from openworld.config import ESTIMATORS
 from openworld.data.dataset import Dataset
 from openworld.data.problem import OpenWorld, TrainingSet, pose
@@ -41,7 +47,7 @@ def estimate_classes(
     """The number of classes of the data that the settings name; estimate.json and estimate.png go into `out`."""
     if estimator not in ESTIMATORS:
         raise UserError(f"--estimator {estimator}: there are {', '.join(ESTIMATORS)}")
-    features, data, origin = find_features(asked, runtime, out, max_classes, minutes, dataset)
+    features, data, origin = find_features(asked, runtime, out, estimator, max_classes, minutes, dataset)
     estimate = judge(features, data.labels, estimator, max_classes, asked.get("seed", 0), runtime.quiet)
     estimate = replace(estimate, details={**estimate.details, "features": origin, "num_features": features.shape[1]})
     folder = RunFolder(out)
@@ -88,6 +94,7 @@ def find_features(
     asked: dict[str, Any],
     runtime: Runtime,
     out: Path,
+    estimator: str,
     max_classes: int | None,
     minutes: float | None,
     dataset: Dataset | None,
@@ -103,11 +110,15 @@ def find_features(
         return *features_of_run(run, runtime), f"the run {run.path} ({run.config().method})"
     config, opened = settle(settings_for_features(asked), runtime, dataset)
     if opened.has_features:
+        if minutes is not None:
+            raise UserError(f"--minutes is for learning features, and {opened.name} holds some: leave it out")
         data = pose(config, runtime, dataset=opened).training
         return standardised(torch.cat([data.labelled.data, data.unlabelled.data])), data, "those given"
     plan = plan_features(asked, runtime, minutes, dataset)
     data = plan.world.training
     largest_count(max_classes, data.num_seen, len(data.labelled) + len(data.unlabelled))  # or refuse, before the work
+    if estimator == "neighbours":
+        refuse_few_labels(data.labels)  # likewise
     run = learn_features(plan, out, runtime, is_as_long=bool(asked.get("start_steps")))
     return *features_of_run(run, runtime, plan.world), f"SimCLR, {run.config().training.steps} steps"
 

@@ -23,10 +23,10 @@ from torch import Tensor, cat
 
 from openworld import checkpoint
 from openworld.api import train_on
-from openworld.data.arrays import checked_samples
+from openworld.data.arrays import checked_samples, is_unlabelled
 from openworld.data.dataset import Dataset, Files, Part
 from openworld.data.loading import Loader
-from openworld.errors import UserError
+from openworld.errors import UserError, is_utf8
 from openworld.model import Model
 from openworld.record import RunFolder
 from openworld.runtime import make_runtime, pick_device
@@ -299,7 +299,8 @@ def _checked_labels(y: Any) -> np.ndarray:
 
 def _numbered(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The known classes, sorted; and (N,) their numbers, -1 for unlabelled."""
-    is_labelled = np.char.strip(labels) != "" if labels.dtype.kind == "U" else labels != -1
+    is_text = labels.dtype.kind == "U"
+    is_labelled = np.array([not is_unlabelled(label) for label in labels]) if is_text else labels != -1
     check_classification_targets(labels[is_labelled])
     known, inverse = np.unique(labels[is_labelled], return_inverse=True)
     if len(known) < 2:
@@ -322,6 +323,9 @@ def _checked_content(estimator: OpenWorldClassifier, X: Any, reset: bool) -> np.
 
 def _files(paths: Any) -> Files:
     paths = [os.path.abspath(path) for path in paths]
+    odd = next((path for path in paths if not is_utf8(path)), None)
+    if odd is not None:
+        raise ValueError(f"X: the file name {odd!a} is not valid UTF-8; rename the file")
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     return Files(Path(root), tuple(os.path.relpath(path, root) for path in paths))
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from openworld.config import NEEDS, Config, Problem, did_you_mean, replace
+from openworld.config import FOR_EVERY_METHOD, NEEDS, Config, Problem, did_you_mean, flatten, options, replace
 from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import SUFFIXES, BadImage, image_size
 from openworld.data.opening import found_again, open_dataset
 from openworld.data.own import kinds_of
-from openworld.data.problem import OpenWorld, TrainingSet, pose
+from openworld.data.problem import OpenWorld, TrainingSet, is_file_of_shares, pose
 from openworld.engine import CALLS_BEFORE_RECORDING, wait_for
 from openworld.errors import UserError
 from openworld.learner import Learner
@@ -64,7 +64,7 @@ def plan_run(
     is_own = config.recipe == "own"
     world = pose(config, runtime, dataset=dataset)
     if is_own:
-        config = replace(config, {**batch_sizes(world), **asked, "recipe": "own", "data": config.data})
+        config = replace(config, {name: rows for name, rows in batch_sizes(world).items() if name not in asked})
     if is_own and minutes is None and "steps" not in asked:
         minutes = OWN_MINUTES if METHODS[config.method].uses_labels else FEATURES_MINUTES
     seconds = None
@@ -72,7 +72,8 @@ def plan_run(
         config, costs = fit_to_memory(config, world.training, runtime, set(asked))
         config, seconds = fit_to_time(config, world, costs, minutes * 60, set(asked))
     source = "estimated" if count_is_estimated else "as you say" if "num_classes" in asked else None
-    lines = describe(config, dataset, world, seconds, source) if is_own or seconds else ()
+    is_told = is_own or seconds or dataset.is_labelled is not None
+    lines = describe(config, dataset, world, seconds, source) if is_told else ()
     return Plan(config, world, tuple(lines))
 
 
@@ -97,8 +98,11 @@ def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = No
     config = recipe_config(asked, in_memory=dataset is not None)
     dataset = dataset or open_dataset(config.data, runtime.data_dir)
     asked = {**asked, "recipe": config.recipe, "data": config.data}
+    config = replace(config, class_settings(dataset))
     if config.recipe == "own":
         config = replace(config, own_settings(dataset, runtime.device, asked.get("method", config.method)))
+    if is_file_of_shares(asked.get("prior")) and Path(asked["prior"]).is_file():
+        asked |= {"prior": str(Path(asked["prior"]).absolute())}
     start = asked.get("start")
     if start not in (None, FEATURES_RUN):
         if not RunFolder(Path(start)).exists:
@@ -114,30 +118,41 @@ def refuse_idle_settings(asked: dict[str, Any], usual: Config, dataset: Dataset)
         if dataset.is_labelled is not None and asked.get(name, getattr(Problem, name)) != getattr(Problem, name):
             raise UserError(f"--{name} turns a fully labelled set into a problem; {dataset.name} is one already")
     config = replace(usual, asked)
-    options, usual_options = (getattr(each, config.method) for each in (config, usual))
+    method_options, usual_options = (getattr(each, config.method) for each in (config, usual))
     for name, needed in NEEDS.items():
-        asks_nothing = [getattr(each, name, None) for each in (type(options), usual_options)]
-        if name in asked and asked[name] not in asks_nothing and not getattr(options, needed, True):
+        asks_nothing = [getattr(each, name, None) for each in (type(method_options), usual_options)]
+        if name in asked and asked[name] not in asks_nothing and not getattr(method_options, needed, True):
             flag, other = (f"--{part.replace('_', '-')}" for part in (name, needed))
             raise UserError(f"{flag} does nothing without {other}: add that, or leave {flag} out")
+    methods = {config.method, *([FEATURES_RUN] if config.training.start == FEATURES_RUN else [])}
+    for option in options():
+        is_of_other = option.path[0] in METHODS.keys() - methods and option.name not in FOR_EVERY_METHOD
+        if is_of_other and asked.get(option.name, option.default) not in (option.default, flatten(usual)[option.name]):
+            flag = f"--{option.name.replace('_', '-')}"
+            raise UserError(f"{flag} is for --method {option.path[0]}: leave it out")
+    if dataset.has_features and asked.get("image_size"):
+        raise UserError(f"--image-size is for images, and {dataset.name} holds features: leave it out")
 
 
 # What follows from the data ---------------------------------------------------------------------------------
 
 
-def own_settings(dataset: Dataset, device: torch.device, method: str) -> dict[str, Any]:
-    """Fields of the configuration, by their flat names."""
+def class_settings(dataset: Dataset) -> dict[str, Any]:
+    """What is known of the classes, or assumed; fields of the configuration, by their flat names."""
     if dataset.is_labelled is None:
-        settings: dict[str, Any] = {"prior": "known"}  # the labels are there to be counted
-    else:
-        settings = {"num_classes": count_classes(dataset)}
+        return {"prior": "known"}  # the labels are there to be counted
+    return {"num_classes": count_classes(dataset), "prior": "uniform"}
+
+
+def own_settings(dataset: Dataset, device: torch.device, method: str) -> dict[str, Any]:
+    """Likewise."""
     if dataset.has_features:
-        return {**settings, "network": "mlp", "augment": "features"}
+        return {"network": "mlp", "augment": "features"}
     size = min(typical_side(dataset), LARGEST_SIDE[device.type])
     chosen = network_and_views(size, device)
     if not METHODS[method].uses_labels and chosen["augment"] in ("cifar", "tiny"):
         chosen["augment"] = "simclr"  # which tells more apart
-    return {**settings, "image_size": size, **chosen}
+    return {"image_size": size, **chosen}
 
 
 def batch_sizes(world: OpenWorld) -> dict[str, int]:
@@ -153,7 +168,7 @@ def batch_sizes(world: OpenWorld) -> dict[str, int]:
 def count_classes(dataset: Dataset) -> int:
     """As many as are named anywhere; if only the labelled ones are, as many again."""
     num_named, num_seen = len(dataset.class_names), len(dataset.classes_shown)
-    return num_named if num_named > num_seen else 2 * num_seen
+    return num_named if num_named > num_seen else min(2 * num_seen, len(dataset.train))
 
 
 def network_and_views(size: int, device: torch.device) -> dict[str, Any]:

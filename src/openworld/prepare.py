@@ -6,12 +6,13 @@ from typing import Any
 
 from openworld.config import Config
 from openworld.data.dataset import Dataset
+from openworld.data.problem import is_file_of_shares
 from openworld.errors import UserError
 from openworld.estimate import estimate_classes
 from openworld.learner import Learner
-from openworld.plan import Plan, plan_run, recipe_config, refuse_bad_length, settle
+from openworld.plan import OWN_MINUTES, Plan, plan_run, recipe_config, refuse_bad_length
 from openworld.pretrain import learn_features, plan_features
-from openworld.record import FEATURES_RUN, RunFolder
+from openworld.record import ESTIMATE_FILES, FEATURES_RUN, RunFolder
 from openworld.runtime import Runtime
 
 SHARE_TO_COUNT, SHARE_TO_BEGIN = 0.25, 0.5
@@ -23,13 +24,18 @@ def prepare_run(
 ) -> Plan:
     """`out` is the folder of the run: what tells of the class count goes there, and features that are learnt first."""
     counts = asked.get("num_classes") == "auto"
-    recipe = recipe_config(asked, in_memory=dataset is not None).training
-    begins = asked.get("start", recipe.start) == FEATURES_RUN
+    recipe = recipe_config(asked, in_memory=dataset is not None)
+    begins = asked.get("start", recipe.training.start) == FEATURES_RUN
     if not begins and asked.get("start_steps"):
         raise UserError("--start-steps is the length of --start simclr: add that, or leave it out")
+    if not counts:  # what an earlier try estimated is not what is asked for now
+        for name in ESTIMATE_FILES:
+            (out / name).unlink(missing_ok=True)
     if not counts and not begins:
         return plan_run(asked, runtime, minutes, dataset)
     refuse_bad_length(asked, minutes)
+    if begins and minutes is None and recipe.recipe == "own" and "steps" not in asked:
+        minutes = OWN_MINUTES
     training = refused_or_settled(asked, counts, runtime, dataset).training
     shared = {"network": training.network, "image_size": training.image_size}
     if begins and minutes is None:
@@ -46,6 +52,8 @@ def prepare_run(
         if not (counts and features.summary()):  # by which the classes were counted just now
             is_as_long = bool(for_features.get("start_steps"))
             learn_features(plan_features(for_features, runtime, before, dataset), out, runtime, is_as_long)
+        if minutes is not None and asked.get("start_steps"):  # that say how long, instead of a share of the minutes
+            before = min(features.summary()["seconds"] / 60, 0.99 * minutes)
         asked = {**asked, "start_steps": features.config().training.steps}
     left = None if minutes is None else minutes - before
     return plan_run(asked, runtime, left, dataset, count_is_estimated=counts)
@@ -53,9 +61,10 @@ def prepare_run(
 
 def refused_or_settled(asked: dict[str, Any], counts: bool, runtime: Runtime, dataset: Dataset | None) -> Config:
     """The configuration, as far as it is known; mistakes are told of now, not after the features are learnt."""
-    if counts:  # nothing that hangs on the number of classes can be told yet
-        known = {name: value for name, value in asked.items() if name != "num_classes"}
-        return settle(known, runtime, dataset)[0]
-    plan = plan_run({"steps": 1, **asked}, runtime, dataset=dataset)
+    unknown = []
+    if counts:  # what hangs on the number of classes cannot be told yet
+        unknown = ["num_classes", *(["prior"] if is_file_of_shares(asked.get("prior")) else [])]
+    known = {name: value for name, value in asked.items() if name not in unknown}
+    plan = plan_run({"steps": 1, **known}, runtime, dataset=dataset)
     Learner(plan.config, plan.world.training, runtime)
     return plan.config

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from openworld.config import SHARED_SETTINGS, flatten
+from openworld.config import SHARED_SETTINGS, flatten, options
 from openworld.data.dataset import Dataset
 from openworld.errors import UserError
 from openworld.plan import Plan, plan_run
@@ -15,7 +15,8 @@ from openworld.train import train
 
 def settings_for_features(asked: dict[str, Any]) -> dict[str, Any]:
     """What a run and its features have in common; all else follows from the recipe simclr."""
-    settings = {name: value for name, value in asked.items() if name in SHARED_SETTINGS}
+    own = [option.name for option in options() if option.path[0] == FEATURES_RUN]  # the method that bears this name
+    settings = {name: value for name, value in asked.items() if name in (*SHARED_SETTINGS, *own)}
     if asked.get("start_steps"):
         settings["steps"] = asked["start_steps"]
     return {**settings, "method": "simclr"}
@@ -40,8 +41,9 @@ def learn_features(plan: Plan, out: Path, runtime: Runtime, is_as_long: bool = F
         config = run.config()
     if not run.summary():
         if not runtime.quiet:
-            length = f"{config.training.steps:,} steps in {run.path}"
-            print(f"learning features first, without labels: {length}", file=sys.stderr, flush=True)
+            is_planned = plan.lines and config == plan.config
+            length = plan.lines[-1] if is_planned else f"{config.training.steps:,} steps"
+            print(f"learning features first, without labels, in {run.path}: {length}", file=sys.stderr, flush=True)
         train(config, run, runtime, plan.world)
     return run
 

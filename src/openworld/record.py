@@ -27,6 +27,7 @@ FEATURES_RUN = "simclr"
 """Within a folder: the run whose features counted its classes, or with which it began. Also how `--start` calls it."""
 START = "start.json"
 """What is known of the run with which this one began."""
+ESTIMATE_FILES = ("estimate.json", "estimate.png")
 LOCK = "lock"
 """Locked, not only there, while a process trains: the lock of a killed process is free by itself."""
 
@@ -211,7 +212,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def _is_leftover(path: Path) -> bool:
     """Whether a file in a folder is only what a run left that ended before it began."""
-    return path.name in (LOCK, FEATURES_RUN, "estimate.json", "estimate.png") or path.suffix == ".tmp"
+    return path.name in (LOCK, FEATURES_RUN, *ESTIMATE_FILES) or path.suffix == ".tmp"
 
 
 def new_path(data: str, what: str, seed: int) -> Path:

@@ -13,6 +13,7 @@ from openworld.places import count_cores, default_data_dir
 
 LISTED = 20
 """Broken files, and leaks, that are shown to a person; --json has all."""
+SOFTWARE = "openworld data show"
 SHOWN_OF_A_CLASS, MOST_SAMPLES = 10, 20
 """Samples in a row of a contact sheet, or views; and rows of views."""
 
@@ -88,6 +89,8 @@ def run_show(parsed: argparse.Namespace) -> int:
     from openworld.data.problem import refuse_misfit
     from openworld.plan import settle
 
+    if parsed.augment and not parsed.augmented:
+        raise UserError("--augment says how views are made: add --augmented, which shows them")
     asked = {"data": parsed.data, **({"augment": parsed.augment} if parsed.augment else {})}
     config, dataset = settle(asked, runtime_of(parsed, device="auto"))  # size and views are those of training here
     size = config.training.image_size
@@ -108,9 +111,34 @@ def run_show(parsed: argparse.Namespace) -> int:
         names = (*dataset.class_names, "(no label)")
         rows = [row for row in rows_by_class(names, images, labels, SHOWN_OF_A_CLASS) if row.images]
     path = parsed.out or Path(f"{dataset.name}-{'views' if parsed.augmented else 'samples'}.png")
-    contact_sheet(rows).save(path, "PNG")
+    refuse_other_picture(path)
+    contact_sheet(rows).save(path, "PNG", pnginfo=signature())
     print(json.dumps({"file": str(path), "rows": len(rows)}) if parsed.json else f"{len(rows)} rows: {path}")
     return 0
+
+
+def signature():
+    """By which a picture of ours is known again."""
+    from PIL.PngImagePlugin import PngInfo
+
+    about = PngInfo()
+    about.add_text("Software", SOFTWARE)
+    return about
+
+
+def refuse_other_picture(path: Path) -> None:
+    """What somebody else made is not replaced."""
+    from PIL import Image
+
+    if not path.exists():
+        return
+    try:
+        with Image.open(path) as picture:
+            is_ours = picture.info.get("Software") == SOFTWARE
+    except (OSError, ValueError):
+        is_ours = False
+    if not is_ours:
+        raise UserError(f"{path} exists and was not made by openworld data show: choose another --out")
 
 
 def views_of(images, augment: str) -> list:

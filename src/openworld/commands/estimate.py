@@ -52,6 +52,9 @@ def run(parsed: argparse.Namespace) -> int:
     out = parsed.out or new_path(asked.get("data", "digits"), "estimate", asked.get("seed", 0))
     if RunFolder(out).exists:
         raise UserError(f"{out} holds a run: choose another --out")
+    before = RunFolder(out).read("estimate.json")
+    if before is not None and '"estimator": ' not in before:
+        raise UserError(f"{out / 'estimate.json'} was not made by openworld estimate: choose another --out")
     try:
         estimate = estimate_classes(
             asked, runtime_of(parsed), out, parsed.estimator, parsed.max_classes, parsed.minutes

@@ -29,6 +29,7 @@ def add(commands) -> None:
     )
     parser.add_argument("--recipe", metavar="NAME", help="with --run: as in openworld train [auto]")
     parser.add_argument("--seed", type=int, metavar="N", help="with --run: as in openworld train [0]")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="with --run: as in openworld train")
     parser.add_argument("--steps", type=int, metavar="N", help="with --run: train for so long [the recipe's length]")
 
 
@@ -57,7 +58,11 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def refuse_idle_flags(parsed: argparse.Namespace) -> None:
-    idle = [f"--{name}" for name in ("recipe", "seed", "steps") if getattr(parsed, name) is not None]
+    idle = [
+        f"--{name.replace('_', '-')}"
+        for name in ("recipe", "seed", "data_dir", "steps")
+        if getattr(parsed, name) is not None
+    ]
     if idle and parsed.row is None:
         raise UserError(f"{idle[0]} says how a row is trained: add --run ROW, the data set of a table's row")
     if parsed.row is not None and parsed.item is None:
@@ -67,7 +72,8 @@ def refuse_idle_flags(parsed: argparse.Namespace) -> None:
 def train_row(parsed: argparse.Namespace) -> Table:
     """By the train command itself, which also goes on with what was begun and leaves alone what is finished."""
     name, arguments = training_of(parsed.item, parsed.row, parsed.recipe or "auto", parsed.seed or 0, parsed.steps)
-    command = ["train", *arguments, "--out", str(parsed.out / name), "--resume"]
+    place = ["--data-dir", str(parsed.data_dir)] if parsed.data_dir else []
+    command = ["train", *arguments, *place, "--out", str(parsed.out / name), "--resume"]
     training = train_parser().parse_args(command)
 
     from openworld.paper.recording import result_of

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def add(commands) -> None:
     parser = add_command(commands, "train", run, "Train on a set in which some classes have no label at all.")
     parser.epilog = (
-        "In brackets: the paper's value, and that of the digits where the recipe takes another. Other recipes, and your "
-        "own data, take other values: the run's config.toml has them all."
+        "In brackets: the paper's value, and that of the digits where the recipe takes another. Other recipes, and "
+        "your own data, take other values: the run's config.toml has them all."
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder (default: a new one under runs/)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; flags win over it")
@@ -62,7 +62,9 @@ def asked_for(parsed: argparse.Namespace) -> dict[str, Any]:
     """The fields that the user set: in the file, and over it by flags."""
     from_file = read_toml(parsed.config) if parsed.config else {}
     from_flags = {option.name: getattr(parsed, option.name) for option in options() if hasattr(parsed, option.name)}
-    return {**from_file, **from_flags}
+    beaten = ("steps", "epoch_steps") if parsed.minutes is not None else ()
+    beaten += ("start_steps",) if "start" in from_flags else ()
+    return {**{name: value for name, value in from_file.items() if name not in beaten}, **from_flags}
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -134,6 +136,7 @@ def print_summary(config: Config, summary: dict[str, Any]) -> None:
 def unchanged(folder: "RunFolder", asked: dict[str, Any]) -> Config:
     """A resumed run goes on as it began; only a folder or file may have moved, which the fingerprint guards."""
     from openworld.data.opening import found_again
+    from openworld.data.problem import is_file_of_shares
     from openworld.record import FEATURES_RUN
 
     config = folder.config()
@@ -141,6 +144,8 @@ def unchanged(folder: "RunFolder", asked: dict[str, Any]) -> Config:
     data = found_again(asked.get("data", config.data))
     is_path = Path(data).exists() and Path(config.data).is_absolute()
     asked = {**asked, "data": data}
+    if is_file_of_shares(asked.get("prior")):
+        asked["prior"] = str(Path(asked["prior"]).absolute())
     if asked.get("start") not in (None, FEATURES_RUN):
         asked["start"] = str(Path(asked["start"]).absolute())
     for name, value in asked.items():

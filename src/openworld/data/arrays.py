@@ -56,6 +56,11 @@ def _checked_features(where: str, features: np.ndarray) -> np.ndarray:
     return features
 
 
+def is_unlabelled(label: str) -> bool:
+    """-1 is what numpy makes of a number among strings, and data frames and files of one among their cells."""
+    return label.strip() in ("", "-1")
+
+
 def checked_labels(where: str, labels: np.ndarray, count: int) -> list[str | int | None]:
     if labels.dtype == object and all(isinstance(label, str) for label in labels):  # as pandas keeps strings
         labels = labels.astype(str)
@@ -65,7 +70,7 @@ def checked_labels(where: str, labels: np.ndarray, count: int) -> list[str | int
     if len(labels) != count:
         raise UserError(f"{where}: there are {count} samples, but {len(labels)} labels; there must be one for each")
     if labels.dtype.kind == "U":
-        return [label if label.strip() else None for label in labels.tolist()]
+        return [None if is_unlabelled(label) else label for label in labels.tolist()]
     if labels.min() < -1:
         raise UserError(f"{where}: a label is {labels.min()}; only -1 (unlabelled) may be negative")
     return [None if label == -1 else label for label in labels.tolist()]

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openworld.config import did_you_mean
-from openworld.data.arrays import checked_labels, checked_samples, read_archive
+from openworld.data.arrays import checked_labels, checked_samples, is_unlabelled, read_archive
 from openworld.data.dataset import Dataset, Files, Part
 from openworld.data.decode import SUFFIXES, is_clutter
-from openworld.errors import UserError
+from openworld.errors import UserError, is_utf8
 
 _FORMS = "own data is a folder with labelled/ and unlabelled/, a manifest (.csv), or arrays (.npz)"
 _LAYOUT = (
@@ -36,7 +36,7 @@ _LabelledContent = tuple[np.ndarray | Files, Sequence[str | int | None]]
 
 def read_own(path: Path) -> Dataset:
     """Whatever a person points at."""
-    if not _is_utf8(str(path.absolute())):  # it could not be written down
+    if not is_utf8(str(path.absolute())):  # it could not be written down
         raise UserError(f"{str(path)!a}: the name is not valid UTF-8; rename it")
     try:
         if path.is_dir():
@@ -206,7 +206,7 @@ def images_under(root: Path, folder: str) -> list[str]:
     """Relative to the root, sorted."""
     found = sorted(path for path in _files_under(root, folder) if is_image(path))
     for path in found:
-        if not _is_utf8(path):
+        if not is_utf8(path):
             raise UserError(f"{root}: the file name {path!a} is not valid UTF-8; rename the file")
     return found
 
@@ -232,10 +232,6 @@ def _files_under(root: Path, folder: str) -> Iterator[str]:
                 waiting.append(f"{inner}/{entry.name}")
             elif entry.is_file():
                 yield f"{inner}/{entry.name}"
-
-
-def _is_utf8(name: str) -> bool:
-    return name.isascii() or name.encode(errors="ignore").decode() == name
 
 
 def _scan(root: Path, folder: str) -> list[os.DirEntry]:
@@ -291,7 +287,7 @@ def _from_table(
     root_files, rows, place_of = _FilesUnder(root), [], {}
     for place, line in lines:
         cells = dict.fromkeys(_COLUMNS, "") | dict(zip(header, line, strict=False))  # a short line ends in empty cells
-        path, label = posixpath.normpath(cells["path"]), cells["label"] if cells["label"].strip() else None
+        path, label = posixpath.normpath(cells["path"]), None if is_unlabelled(cells["label"]) else cells["label"]
         if path == ".":
             raise UserError(f"{place}: the path is empty; name an image file")
         root_files.check(path, place)

@@ -199,7 +199,7 @@ def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
         raise UserError(f"--num-classes {num_classes} is more than there are samples")
     if problem.prior == "uniform":
         return torch.full((num_classes,), 1 / num_classes)
-    if problem.prior != "known":
+    if is_file_of_shares(problem.prior):
         return _prior_from_file(Path(problem.prior), num_classes)
     if not split.class_sizes:
         raise UserError("--prior known: nobody counted the classes of your own data; uniform, or a file of shares")
@@ -210,6 +210,10 @@ def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
     sizes -= np.bincount(labels, minlength=num_classes)
     sizes = sizes.clip(min=0)
     return torch.from_numpy(sizes / sizes.sum()).float()
+
+
+def is_file_of_shares(prior: str | None) -> bool:
+    return prior not in (None, "known", "uniform")
 
 
 def _prior_from_file(path: Path, num_classes: int) -> Tensor:
