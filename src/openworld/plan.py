@@ -141,7 +141,7 @@ def class_settings(dataset: Dataset) -> dict[str, Any]:
     """What is known of the classes, or assumed; fields of the configuration, by their flat names."""
     if dataset.is_labelled is None:
         return {"prior": "known"}  # the labels are there to be counted
-    return {"num_classes": count_classes(dataset), "prior": "uniform"}
+    return {"num_classes": count_classes(dataset), "prior": "uniform"}  # nobody has counted them
 
 
 def own_settings(dataset: Dataset, device: torch.device, method: str) -> dict[str, Any]:
