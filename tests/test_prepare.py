@@ -47,6 +47,12 @@ def test_settings_of_the_features_reach_them():
         assert RunFolder(Path(path)).config().simclr.contrast_temperature == 0.4
 
 
+def test_features_of_other_settings_are_not_gone_on_with(refused):
+    trained("r/simclr", plan_features({"start_steps": 3}, RUNTIME).config)
+    told = "r/simclr holds features for contrast_temperature = 0.2, not 0.4: choose another --out"
+    assert told in refused("train", *SHORT, *BEGIN, "--contrast-temperature", 0.4, "--out", "r")
+
+
 def test_what_an_earlier_try_estimated_is_forgotten_when_a_number_is_given():
     Path("r").mkdir()
     Path("r/estimate.json").write_text('{"num_classes": 10}')

@@ -145,7 +145,7 @@ def class_settings(dataset: Dataset) -> dict[str, Any]:
 
 
 def own_settings(dataset: Dataset, device: torch.device, method: str) -> dict[str, Any]:
-    """Likewise."""
+    """Network, views and size, likewise."""
     if dataset.has_features:
         return {"network": "mlp", "augment": "features"}
     size = min(typical_side(dataset), LARGEST_SIDE[device.type])

@@ -12,11 +12,13 @@ from openworld.record import FEATURES_RUN, RunFolder
 from openworld.runtime import Runtime
 from openworld.train import train
 
+OF_FEATURES = (*SHARED_SETTINGS, *(option.name for option in options() if option.path[0] == FEATURES_RUN))
+"""The settings that decide them: what they share with the run, and those of the method that bears this name."""
+
 
 def settings_for_features(asked: dict[str, Any]) -> dict[str, Any]:
     """What a run and its features have in common; all else follows from the recipe simclr."""
-    own = [option.name for option in options() if option.path[0] == FEATURES_RUN]  # the method that bears this name
-    settings = {name: value for name, value in asked.items() if name in (*SHARED_SETTINGS, *own)}
+    settings = {name: value for name, value in asked.items() if name in OF_FEATURES}
     if asked.get("start_steps"):
         settings["steps"] = asked["start_steps"]
     return {**settings, "method": "simclr"}
@@ -51,7 +53,7 @@ def learn_features(plan: Plan, out: Path, runtime: Runtime, is_as_long: bool = F
 def refuse_other_features(run: RunFolder, plan: Plan, is_as_long: bool) -> None:
     """Features that were begun before must be of the same problem."""
     before, now = flatten(run.config()), flatten(plan.config)
-    for name in (*SHARED_SETTINGS, "method", *(("steps",) if is_as_long else ())):
+    for name in (*OF_FEATURES, "method", *(("steps",) if is_as_long else ())):
         if before[name] != now[name]:
             told = f"{name} = {before[name]}, not {now[name]}"
             raise UserError(f"{run.path} holds features for {told}: choose another --out")
