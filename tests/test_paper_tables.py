@@ -325,6 +325,7 @@ def test_by_default_the_recipe_is_the_one_that_train_takes():
         (["--run", "cifar10"], "--run: of which table? for example, openworld paper table1 --run cifar10"),
         (["table1", "--seed", 0], "--seed says how a row is trained: add --run ROW"),
         (["table1", "--steps", 5], "--steps says how a row is trained: add --run ROW"),
+        (["table1", "--data-dir", "x"], "--data-dir says how a row is trained: add --run ROW"),
         (["--recipe", "paper"], "--recipe says how a row is trained: add --run ROW"),
         (["table1", "--run", "cifar10", "--recipe", "papr"], "--recipe papr: no such recipe; did you mean paper?"),
     ],
@@ -332,6 +333,11 @@ def test_by_default_the_recipe_is_the_one_that_train_takes():
 def test_what_cannot_be_trained_is_said_in_one_line(arguments, answer, refused):
     assert answer in refused("paper", *arguments)
     assert not Path("runs").exists()
+
+
+def test_a_row_looks_for_its_data_where_it_is_told_to(capsys):
+    assert run("paper", "table1", "--run", "cifar10", "--data-dir", "elsewhere") == 2
+    assert "elsewhere/cifar-10-batches-bin" in capsys.readouterr().err
 
 
 def test_missing_data_is_the_train_commands_to_tell(monkeypatch, tmp_path, capsys):
