@@ -4,7 +4,7 @@
 
 A variant is a label and flags of `openworld train`, on top of those of --base. Writes results/trials/NAME.json
 after every variant: its flags, its summary, the metrics of every epoch. When the time is up, the variant at work is
-stopped and recorded as far as it got.
+stopped and recorded as far as it got. With --runs DIR the runs stay, as DIR/LABEL, for --start of later variants.
 """
 
 import argparse
@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10**6)
     parser.add_argument("--base", default="cifar100")
     parser.add_argument("--results", type=Path, default=RESULTS / "trials", help="where NAME.json goes")
+    parser.add_argument("--runs", type=Path, help="where the runs stay; by default they do not")
     parser.add_argument("variants", nargs="+", metavar="'LABEL: FLAGS'")
     options = parser.parse_args()
     began = time.monotonic()
@@ -45,35 +46,35 @@ def main() -> None:
         left = options.seconds - (time.monotonic() - began)
         if left <= 0:
             break
-        trial = {"label": label, **run(shlex.split(f"{options.base} {flags}"), left)}
+        with tempfile.TemporaryDirectory() as passing:
+            folder = RunFolder((options.runs or Path(passing)) / label)
+            trial = {"label": label, **run(shlex.split(f"{options.base} {flags}"), folder, left)}
         content["environment"] = trial.pop("environment")
         content["trials"].append(trial)
         (options.results / f"{options.name}.json").write_text(json.dumps(content, indent=1) + "\n")
         report(trial)
 
 
-def run(flags: list[str], seconds: float) -> dict:
+def run(flags: list[str], folder: RunFolder, seconds: float) -> dict:
     parsed = make_parser().parse_args(["train", *flags])
     runtime = runtime_of(parsed)
     alarm = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
     alarm.daemon = True
     signal.signal(signal.SIGTERM, stop_at_once)  # while nothing trains; training stops by itself
-    with tempfile.TemporaryDirectory() as folder:
-        folder = RunFolder(Path(folder) / "run")
-        alarm.start()
-        try:
-            plan = prepare_run(asked_for(parsed), runtime, folder.path, parsed.minutes)
-            train(plan.config, folder, runtime, plan.world)
-        except Interrupted:
-            pass
-        finally:
-            alarm.cancel()
-        return {
-            "flags": flags,
-            "summary": folder.summary(),
-            "epochs": folder.metrics(),
-            "environment": environment(runtime.device),
-        }
+    alarm.start()
+    try:
+        plan = prepare_run(asked_for(parsed), runtime, folder.path, parsed.minutes)
+        train(plan.config, folder, runtime, plan.world)
+    except Interrupted:
+        pass
+    finally:
+        alarm.cancel()
+    return {
+        "flags": flags,
+        "summary": folder.summary(),
+        "epochs": folder.metrics(),
+        "environment": environment(runtime.device),
+    }
 
 
 def stop_at_once(number: int, _frame: object) -> None:

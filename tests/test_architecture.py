@@ -21,6 +21,7 @@ LAYERS = [
         "uncertainty",
         "metrics",
         "kmeans",
+        "muon",
         "runtime",
         "data.image_ops",
         "progress",

@@ -23,6 +23,7 @@ pytestmark = [
 # a gentle rate: at the recipe's own, rounding errors double with every step
 CONFIG = replace(digits("digits"), {"steps": 100, "lr": 0.02, "uncertainty_from": 0.0})
 STEPS = 20
+KINDS = [*({"method": method} for method in METHODS), {"method": "simclr", "muon": 0.01}]
 
 
 def runtime(**settings) -> Runtime:
@@ -52,10 +53,10 @@ def unrecorded(monkeypatch):
     monkeypatch.setattr(engine, "CALLS_BEFORE_RECORDING", 10**9)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("compile", [False, True])
-def test_the_loop_never_waits_for_the_device(compile, method):
-    learner = beginning(replace(CONFIG, {"method": method}), compile=compile)
+def test_the_loop_never_waits_for_the_device(compile, kind):
+    learner = beginning(replace(CONFIG, kind), compile=compile)
     for _ in range(5):
         learner.learn()
     torch.cuda.set_sync_debug_mode("error")
@@ -67,10 +68,10 @@ def test_the_loop_never_waits_for_the_device(compile, method):
     assert learner.optimiser.failure() is None
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("compile", [False, True])
-def test_losses_of_the_fast_way_are_those_of_the_plain_way(compile, method, request):
-    config = replace(CONFIG, {"method": method})
+def test_losses_of_the_fast_way_are_those_of_the_plain_way(compile, kind, request):
+    config = replace(CONFIG, kind)
     fast = losses_of(beginning(config, compile=compile))
     request.getfixturevalue("unrecorded")
     plain = losses_of(beginning(config))

@@ -8,11 +8,13 @@ from worlds import CPU
 from openworld.config import Training
 from openworld.data.problem import statistics
 from openworld.data.samples import Kept
+from openworld.muon import orthogonal, turned
 from openworld.nets import build_network
 from openworld.optim import Average, Optimiser, averaging_decay, learning_rate
 from openworld.rng import generator
 
 SHORT = Training(network="small", steps=100, warmup=0.1, lr=0.2)
+TURNING = dataclasses.replace(SHORT, muon=0.1)
 IMAGES = torch.randint(0, 256, (32, 1, 8, 8), dtype=torch.uint8, generator=generator(0, "test"))
 
 
@@ -73,26 +75,72 @@ def test_update_is_plain_sgd_with_momentum_and_decay():
         torch.testing.assert_close(a, b)
 
 
+def test_muon_turns_all_matrices_but_the_heads_by_its_rate_and_leaves_their_norms():
+    network, method = small_network(), nn.Linear(4, 3)
+    optimiser = Optimiser(network, method, TURNING)
+    named = dict([*network.named_parameters(), *method.named_parameters(prefix="method")])
+    before = {name: p.detach().clone() for name, p in named.items()}
+    update(optimiser, method(network(IMAGES.float() / 255)).square().sum(), 9)  # where the rate is highest
+    matrices = {name for name, p in named.items() if p.dim() > 1} - {"head.weight"}
+    assert matrices > {"method.weight", "body.stem.0.conv.weight"}
+    for name in matrices:
+        old, new = before[name], named[name].detach()
+        assert new.norm() == pytest.approx(old.norm().item(), rel=1e-5)
+        assert (new - old).norm() / old.norm() == pytest.approx(TURNING.muon, rel=0.1), name
+
+
+def test_muon_is_the_published_update_up_to_the_norms():
+    """torch has one, for plain matrices alone; its first direction must be ours."""
+    ours = nn.Parameter(torch.randn(6, 10, generator=generator(0, "test")))
+    reference = nn.Parameter(ours.detach().clone())
+    gradient = torch.randn(6, 10, generator=generator(1, "test"))
+    reference.grad = gradient.clone()
+    torch.optim.Muon([reference], lr=1.0, weight_decay=0.0, momentum=0.95, nesterov=True).step()
+    theirs = (ours - reference).detach()
+    mine = orthogonal((gradient + 0.95 * gradient)[None])[0]
+    torch.testing.assert_close(mine / mine.norm(), theirs / theirs.norm(), rtol=0, atol=0.01)  # theirs is in bfloat16
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 40), (2, 40, 16), (1, 8, 8)])
+def test_orthogonal_matrices_have_singular_values_about_one_and_the_same_vectors(shape):
+    stack = torch.randn(*shape, generator=generator(0, "test"))
+    values = torch.linalg.svdvals(orthogonal(stack))
+    assert 0.6 < values.min() and values.max() < 1.3
+    left, _, right = torch.linalg.svd(stack, full_matrices=False)
+    assert torch.linalg.matrix_norm(orthogonal(stack) - left @ right).max() < 0.3 * min(shape[1:]) ** 0.5
+
+
+def test_a_matrix_without_a_gradient_is_not_turned():
+    stack = torch.randn(2, 4, 5, generator=generator(0, "test"))
+    assert torch.equal(orthogonal(torch.zeros(2, 4, 5)), torch.zeros(2, 4, 5))
+    torch.testing.assert_close(turned(stack, torch.zeros(2, 4, 5), torch.tensor(0.1)), stack)
+
+
+@pytest.mark.parametrize("training", [SHORT, TURNING], ids=["sgd", "muon"])
 @pytest.mark.parametrize("scale", [float("nan"), float("inf")])
-def test_a_step_that_is_not_finite_changes_no_weight_and_is_named(scale):
+def test_a_step_that_is_not_finite_changes_no_weight_and_is_named(scale, training):
     network = small_network()
-    optimiser = Optimiser(network, nn.Identity(), SHORT)
+    optimiser = Optimiser(network, nn.Identity(), training)
     update(optimiser, loss_of(network), 0)
     assert optimiser.failure() is None
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    momentum = {name: buffer.clone() for name, buffer in optimiser.muon.state().items()}
     update(optimiser, loss_of(network, scale), 1)
     update(optimiser, loss_of(network), 2)  # nothing counts after a failure
     assert optimiser.failure() == 1
+    assert all(torch.equal(buffer, momentum[name]) for name, buffer in optimiser.muon.state().items())
     for name, parameter in network.named_parameters():
         torch.testing.assert_close(parameter, before[name], rtol=0, atol=1e-6, msg=name)
 
 
-def test_momentum_survives_a_round_trip():
+@pytest.mark.parametrize("training", [SHORT, TURNING], ids=["sgd", "muon"])
+def test_momentum_survives_a_round_trip(training):
     network = small_network()
-    optimiser = Optimiser(network, nn.Identity(), SHORT)
+    optimiser = Optimiser(network, nn.Identity(), training)
     update(optimiser, loss_of(network), 0)
-    other = Optimiser(network, nn.Identity(), SHORT)
+    other = Optimiser(network, nn.Identity(), training)
     other.load(optimiser.state())
+    assert other.state().keys() == dict(network.named_parameters()).keys()
     assert optimiser.state().keys() == other.state().keys()
     assert all(torch.equal(value, other.state()[name]) for name, value in optimiser.state().items())
 

@@ -87,6 +87,8 @@ class Training:
     """Momentum of SGD."""
     weight_decay: float = 1e-4
     """Weight decay of SGD."""
+    muon: float = 0.0
+    """Train weight matrices by Muon, which turns them by this share of their norm where the rate is highest; 0: SGD."""
 
     def __post_init__(self):
         for name in ("steps", "epoch_steps", "batch_labelled", "batch_unlabelled"):
@@ -98,6 +100,7 @@ class Training:
         _check(0 <= self.warmup < 1, "warmup", self.warmup, "from 0 to less than 1")
         _check(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to less than 1")
         _check(self.weight_decay >= 0, "weight-decay", self.weight_decay, "0 or more")
+        _check(0 <= self.muon < 1, "muon", self.muon, "from 0 to less than 1")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from openworld.compiling import plainly
 from openworld.config import Training
+from openworld.muon import Muon
 from openworld.nets import Network
 
 
@@ -34,33 +35,42 @@ def averaging_decay(training: Training) -> float:
 
 
 class Optimiser:
-    """SGD that refuses a step which is not finite, without asking the device about it at every step."""
+    """SGD that refuses a step which is not finite, without asking the device about it at every step.
+
+    Where the configuration says so, Muon takes the matrices; not the head's, whose rows are centres of classes.
+    """
 
     def __init__(self, network: Network, method: nn.Module, training: Training):
         """`method` may have weights of its own."""
         self.network = network
-        named = [*network.named_parameters(), *method.named_parameters(prefix="method")]
-        self.names, self.parameters = zip(*named, strict=True)
+        named = dict([*network.named_parameters(), *method.named_parameters(prefix="method")])
+        matrices = {name: p for name, p in named.items() if p.dim() >= 2 and not name.startswith("head.")}
+        turned = matrices if training.muon else {}
+        self.parameters = list(named.values())
+        self.plain = {name: p for name, p in named.items() if name not in turned}
         device = next(network.parameters()).device
         self.rate = torch.zeros((), device=device)
         self.failed = torch.zeros((), device=device)
         self.failed_step = torch.zeros((), dtype=torch.int64, device=device)
         self.sgd = torch.optim.SGD(
-            self.parameters,
+            self.plain.values(),
             lr=self.rate,
             momentum=training.momentum,
             weight_decay=training.weight_decay,
             fused=True,  # the fused kernel takes `found_inf`, a flag on the device that voids the update
         )
+        self.muon = Muon(turned)
+        self.muon_share = training.muon / training.lr
 
     def update(self, loss: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         """From a loss to new weights; returns the gradient's norm."""
-        self.sgd.zero_grad(set_to_none=True)
+        for parameter in self.parameters:
+            parameter.grad = None
         loss.backward()
         return self.descend(loss.detach(), rate, step)
 
     def descend(self, loss: Tensor, rate: Tensor, step: Tensor) -> Tensor:
-        """One step of SGD. From the first loss or gradient that is not finite, none counts."""
+        """New weights. From the first loss or gradient that is not finite, no step counts."""
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         bad = ~(loss.isfinite() & norm.isfinite())
         self.failed_step.copy_(torch.where((self.failed == 0) & bad, step, self.failed_step))
@@ -68,6 +78,7 @@ class Optimiser:
         self.rate.copy_(rate)
         self.sgd.found_inf = self.failed
         self.sgd.step()
+        self.muon.step(self.rate * self.muon_share, self.failed > 0)
         self.network.head.normalise()
         return norm
 
@@ -77,18 +88,15 @@ class Optimiser:
 
     def state(self) -> dict[str, Tensor]:
         """The momentum of each parameter by its name."""
-        parameters = zip(self.names, self.parameters, strict=True)
-        return {
-            name: self.sgd.state[p]["momentum_buffer"]
-            for name, p in parameters
-            if "momentum_buffer" in self.sgd.state[p]
-        }
+        moving = {name: self.sgd.state[p] for name, p in self.plain.items() if p in self.sgd.state}
+        return {**{name: state["momentum_buffer"] for name, state in moving.items()}, **self.muon.state()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        for name, parameter in zip(self.names, self.parameters, strict=True):
-            if name in state:
-                momentum = torch.empty_like(parameter, requires_grad=False)  # in the parameter's memory layout
-                self.sgd.state[parameter]["momentum_buffer"] = momentum.copy_(state[name])
+        self.muon.load(state)
+        for name in self.plain.keys() & state.keys():
+            parameter = self.plain[name]
+            momentum = torch.empty_like(parameter, requires_grad=False)  # in the parameter's memory layout
+            self.sgd.state[parameter]["momentum_buffer"] = momentum.copy_(state[name])
 
 
 class Average:
