@@ -14,7 +14,7 @@ from torch import Tensor, nn
 MOMENTUM = 0.95
 ITERATIONS = 5
 POLYNOMIAL = 3.4445, -4.7750, 2.0315
-"""What an iteration of Newton-Schulz makes of a singular value, by its powers 1, 3 and 5: steep where they are small."""
+"""What an iteration of Newton-Schulz makes of a singular value, by its powers 1, 3 and 5: steep at small ones."""
 
 
 class Muon:
