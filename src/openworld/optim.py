@@ -89,7 +89,7 @@ class Optimiser:
     def state(self) -> dict[str, Tensor]:
         """The momentum of each parameter by its name."""
         moving = {name: self.sgd.state[p] for name, p in self.plain.items() if p in self.sgd.state}
-        return {**{name: state["momentum_buffer"] for name, state in moving.items()}, **self.muon.state()}
+        return {**{name: state["momentum_buffer"] for name, state in moving.items()}, **self.muon.momenta}
 
     def load(self, state: dict[str, Tensor]) -> None:
         self.muon.load(state)
