@@ -9,7 +9,6 @@ zeros, which stay zeros: one by one, small matrices would leave a GPU idle.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -25,66 +24,72 @@ class Muon:
 
     def __init__(self, named: dict[str, nn.Parameter]):
         self.momenta = {name: torch.zeros_like(weights, requires_grad=False) for name, weights in named.items()}
-        self.stacks: dict[int, list[tuple[nn.Parameter, Tensor]]] = defaultdict(list)
+        by_rows: dict[int, list[str]] = defaultdict(list)
         for name, weights in named.items():
-            self.stacks[len(_matrix(weights))].append((weights, self.momenta[name]))
+            by_rows[_num_rows(weights)].append(name)
+        self.stacks = [
+            Stack([named[name] for name in names], [self.momenta[name] for name in names]) for names in by_rows.values()
+        ]
 
     @torch.no_grad()
     def step(self, rate: Tensor, refused: Tensor) -> None:
         """Turn each matrix by `rate`, in shares of its norm. A step that is refused changes none of them."""
-        for members in self.stacks.values():
-            all_weights, all_momenta = zip(*members, strict=True)
-            gradients = [weights.grad for weights in all_weights]
-            torch._foreach_mul_(all_momenta, MOMENTUM)
-            torch._foreach_add_(all_momenta, gradients)
-            ahead = torch._foreach_add(gradients, all_momenta, alpha=MOMENTUM)
-            before = _stack(all_weights)
-            after = torch.where(refused, before, turned(before, orthogonal(_stack(ahead)), rate))
-            for weights, matrix in zip(all_weights, after, strict=True):
-                weights.copy_(_weights(matrix, like=weights))
+        for stack in self.stacks:
+            stack.step(rate, refused)
 
     def load(self, momenta: dict[str, Tensor]) -> None:
         for name in self.momenta.keys() & momenta.keys():
             self.momenta[name].copy_(momenta[name])
 
 
+class Stack:
+    """Weights whose matrices have as many rows. Written for few passes over memory, which are what it costs."""
+
+    def __init__(self, weights: list[nn.Parameter], momenta: list[Tensor]):
+        self.weights, self.momenta = weights, momenta
+        num_rows, most = _num_rows(weights[0]), max(each.numel() for each in weights)
+        device = weights[0].device
+        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32  # many times as fast, and exact enough
+        self.filled = torch.zeros(len(weights), num_rows, most // num_rows, dtype=dtype, device=device)
+
+    def step(self, rate: Tensor, refused: Tensor) -> None:
+        gradients = [weights.grad for weights in self.weights]
+        torch._foreach_lerp_(self.momenta, gradients, 1 - MOMENTUM)
+        ahead = torch._foreach_lerp(gradients, self.momenta, MOMENTUM)
+        torch._foreach_copy_(self.places(self.filled), ahead)
+        directions = orthogonal(self.filled.masked_fill(refused, 0))
+        norms, lengths = self.norms(), torch.linalg.matrix_norm(directions)
+        moves = (-rate * norms / lengths.clamp(min=1e-12)).masked_fill(refused, 0)
+        for weights, direction, move in zip(self.weights, self.places(directions), moves, strict=True):
+            weights.addcmul_(direction, move)
+        torch._foreach_mul_(self.weights, list(norms / self.norms().clamp(min=1e-12)))
+
+    def norms(self) -> Tensor:
+        return torch.stack(torch._foreach_norm(self.weights))
+
+    def places(self, stack: Tensor) -> list[Tensor]:
+        """Views of a stack's matrices, each in the shape of its weights."""
+        return [_as_weights(matrix, like) for matrix, like in zip(stack, self.weights, strict=True)]
+
+
 def orthogonal(stack: Tensor) -> Tensor:
     """Nearly: each matrix keeps its singular vectors, and its singular values come to lie about 1."""
     x = stack / torch.linalg.matrix_norm(stack, keepdim=True).clamp(min=1e-12)
-    if x.is_cuda:
-        x = x.bfloat16()  # many times as fast; the values need not be exact
     linear, cubic, quintic = POLYNOMIAL
     for _ in range(ITERATIONS):
         gram = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic), x, beta=linear)
-    return x.to(stack.dtype)
+        factors = torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic)
+        factors.diagonal(dim1=1, dim2=2).add_(linear)
+        x = factors @ x
+    return x
 
 
-def turned(stack: Tensor, against: Tensor, rate: Tensor) -> Tensor:
-    """Each matrix moved against a direction by a share of its norm, which it keeps."""
-    norms, lengths = (torch.linalg.matrix_norm(each, keepdim=True) for each in (stack, against))
-    moved = stack - rate * norms / lengths.clamp(min=1e-12) * against
-    return moved * (norms / torch.linalg.matrix_norm(moved, keepdim=True).clamp(min=1e-12))
+def _num_rows(weights: Tensor) -> int:
+    return min(len(weights), weights.numel() // len(weights))
 
 
-def _stack(tensors: Iterable[Tensor]) -> Tensor:
-    matrices = [_matrix(tensor) for tensor in tensors]
-    num_rows, num_columns = len(matrices[0]), max(matrix.shape[1] for matrix in matrices)
-    stack = matrices[0].new_zeros(len(matrices), num_rows, num_columns)
-    for place, matrix in zip(stack, matrices, strict=True):
-        place[:, : matrix.shape[1]] = matrix
-    return stack
-
-
-def _matrix(weights: Tensor) -> Tensor:
-    """Inputs come last, as they lie in memory."""
-    matrix = weights.movedim(1, -1).flatten(1)
-    return matrix if matrix.shape[0] <= matrix.shape[1] else matrix.mT
-
-
-def _weights(matrix: Tensor, like: Tensor) -> Tensor:
-    """The inverse of `_matrix`, of what may have been filled up."""
-    shape = like.movedim(1, -1).shape
-    is_tall = like.numel() < len(like) ** 2
+def _as_weights(matrix: Tensor, like: Tensor) -> Tensor:
+    """What a matrix holds before it was filled up; inputs come last, as they lie in memory."""
     matrix = matrix[:, : like.numel() // len(matrix)]
-    return (matrix.mT if is_tall else matrix).reshape(shape).movedim(-1, 1)
+    by_output = matrix if len(matrix) == len(like) else matrix.mT
+    return by_output.unflatten(1, like.movedim(1, -1).shape[1:]).movedim(-1, 1)
