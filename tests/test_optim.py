@@ -60,6 +60,11 @@ def test_averaging_horizon_follows_from_lr_weight_decay_and_length(lr, weight_de
     assert 1 / (1 - averaging_decay(training)) == pytest.approx(horizon)
 
 
+def test_matrices_that_turn_fast_are_averaged_over_fewer_steps():
+    training = Training(lr=0.1, weight_decay=0.0, steps=1_000_000, muon=0.01)
+    assert 1 / (1 - averaging_decay(training)) == pytest.approx(200)
+
+
 def test_update_is_plain_sgd_with_momentum_and_decay():
     ours, reference = small_network(), small_network()
     optimiser = Optimiser(ours, nn.Identity(), SHORT)

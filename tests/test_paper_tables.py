@@ -129,6 +129,13 @@ def test_another_length_recipe_or_setting_is_another_row(results):
     ]
 
 
+def test_a_run_from_before_a_setting_does_not_pass_for_one_with_it(results):
+    older = a_result(0, recipe="pretrained")
+    lines = write_toml(RECIPES["pretrained"]("cifar100")).splitlines(keepends=True)
+    results({**older, "config": "".join(line for line in lines if not line.startswith("muon"))})
+    assert ours()[0][0] == "cifar100, pretrained --muon 0.0, 40,000 steps"
+
+
 def features_with(**settings) -> dict:
     """What is recorded of the features with which a run began."""
     config = with_settings(RECIPES["simclr"]("cifar100"), settings)

@@ -27,9 +27,11 @@ def averaging_decay(training: Training) -> float:
 
     SGD with momentum m turns the weights over in about (1 - m) / (lr x weight decay) steps. An average
     over more than a twentieth of that mixes networks that have little in common and is none itself
-    (docs/log.md), and one over more than a twentieth of the run lags behind the schedule.
+    (docs/log.md), and one over more than a twentieth of the run lags behind the schedule. Muon turns a matrix by no
+    more than its rate in a step: an average over 1.7 radians was sound (docs/log.md), and two are allowed.
     """
     turnover = (1 - training.momentum) / max(training.lr * training.weight_decay, 1e-12)
+    turnover = min(turnover, 40 / max(training.muon, 1e-12))
     horizon = max(min(turnover, training.steps) / 20, 1.0)
     return 1 - 1 / horizon
 

@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from openworld.config import flatten
+from openworld.config import flatten, options
 from openworld.errors import UserError
 from openworld.paper.recorded import PARTS, Table, recorded_runs
 from openworld.recipes import RECIPES, recipe_for
@@ -197,15 +197,18 @@ def way_of(result: dict[str, Any]) -> str:
 
 
 def changed_flags(result: dict[str, Any]) -> list[str]:
-    """What a run set otherwise than its recipe does today, as flags: it must not pass for a run of the recipe."""
-    settings: dict[str, Any] = {}
+    """What a run set otherwise than its recipe does today, as flags: it must not pass for a run of the recipe.
+
+    A setting that came after the run had its default, which does nothing.
+    """
+    settings: dict[str, Any] = {option.name: option.default for option in options()}
     for name, value in tomllib.loads(result["config"]).items():
         settings |= value if isinstance(value, dict) else {name: value}
     recipe = flatten(RECIPES[result["recipe"]](result["dataset"]))
     return [
         as_flag(name, settings[name])
         for name, value in recipe.items()
-        if name not in SAID_ELSEWHERE and settings.get(name, value) != value
+        if name not in SAID_ELSEWHERE and settings[name] != value
     ]
 
 
