@@ -6,6 +6,7 @@ labelled, three folds, beside scikit-learn's logistic regression. Writes benchma
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -38,10 +39,10 @@ def main() -> None:
         for seed in SEEDS:
             runs.append({"kind": kind, "seed": seed, **open_world(samples, digits.target, seed, options.settings)})
             print(runs[-1], flush=True)
-    ours = make_pipeline(StandardScaler(), OpenWorldClassifier(settings=options.settings))
+    ours = make_pipeline(StandardScaler(), OpenWorldClassifier(device="cpu", settings=options.settings))
     theirs = make_pipeline(StandardScaler(), LogisticRegression())
     content = {
-        "command": " ".join(["python", *sys.argv]),
+        "command": f"python {shlex.join(sys.argv)}",
         "commit": commit(),
         "environment": environment(torch.device("cpu")),
         "runs": runs,
@@ -59,7 +60,8 @@ def open_world(samples: np.ndarray, digits: np.ndarray, seed: int, settings: dic
     is_hidden = (digits[learnt] >= 5) | (np.random.default_rng(seed).random(len(learnt)) < 0.5)
     labels = np.where(is_hidden, -1, digits[learnt])
     began = time.monotonic()
-    model = OpenWorldClassifier(num_classes=10, random_state=seed, settings=settings).fit(samples[learnt], labels)
+    model = OpenWorldClassifier(num_classes=10, random_state=seed, device="cpu", settings=settings)
+    model.fit(samples[learnt], labels)
     counts = confusion_matrix(digits[judged], model.predict(samples[judged]), num_classes=10, num_seen=5)
     scores = accuracy(counts, num_seen=5)
     return {"known": scores.seen, "new": scores.novel, "all": scores.all, "seconds": time.monotonic() - began}

@@ -47,7 +47,7 @@ def main() -> None:
         if left <= 0:
             break
         with tempfile.TemporaryDirectory() as passing:
-            folder = RunFolder((options.runs or Path(passing)) / label)
+            folder = RunFolder.new((options.runs or Path(passing)) / label)
             trial = {"label": label, **run(shlex.split(f"{options.base} {flags}"), folder, left)}
         content["environment"] = trial.pop("environment")
         content["trials"].append(trial)

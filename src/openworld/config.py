@@ -88,7 +88,7 @@ class Training:
     weight_decay: float = 1e-4
     """Weight decay of SGD."""
     muon: float = 0.0
-    """Train weight matrices by Muon, which turns them by this share of their norm where the rate is highest; 0: SGD."""
+    """Highest rate of Muon, which turns weight matrices by this share of their norm, whatever --lr is; 0: by SGD."""
 
     def __post_init__(self):
         for name in ("steps", "epoch_steps", "batch_labelled", "batch_unlabelled"):

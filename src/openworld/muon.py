@@ -20,7 +20,7 @@ POLYNOMIAL = 3.4445, -4.7750, 2.0315
 
 
 class Muon:
-    """For weights of two dimensions or more."""
+    """For weights of two dimensions or more, each of which has a gradient in every step; what is all zeros stays so."""
 
     def __init__(self, named: dict[str, nn.Parameter]):
         self.momenta = {name: torch.zeros_like(weights, requires_grad=False) for name, weights in named.items()}
@@ -33,7 +33,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, rate: Tensor, refused: Tensor) -> None:
-        """Turn each matrix by `rate`, in shares of its norm. A step that is refused changes none of them."""
+        """Turn each matrix by `rate`, in shares of its norm. If the step is refused, none; momenta are spoilt then."""
         for stack in self.stacks:
             stack.step(rate, refused)
 
@@ -57,7 +57,7 @@ class Stack:
         torch._foreach_lerp_(self.momenta, gradients, 1 - MOMENTUM)
         ahead = torch._foreach_lerp(gradients, self.momenta, MOMENTUM)
         torch._foreach_copy_(self.places(self.filled), ahead)
-        directions = orthogonal(self.filled.masked_fill(refused, 0))
+        directions = orthogonal(self.filled.masked_fill_(refused, 0))
         norms, lengths = self.norms(), torch.linalg.matrix_norm(directions)
         moves = (-rate * norms / lengths.clamp(min=1e-12)).masked_fill(refused, 0)
         for weights, direction, move in zip(self.weights, self.places(directions), moves, strict=True):

@@ -45,7 +45,7 @@ class Optimiser:
     def __init__(self, network: Network, method: nn.Module, training: Training):
         """`method` may have weights of its own."""
         self.network = network
-        named = dict([*network.named_parameters(), *method.named_parameters(prefix="method")])
+        named = dict(network.named_parameters()) | dict(method.named_parameters(prefix="method"))
         matrices = {name: p for name, p in named.items() if p.dim() >= 2 and not name.startswith("head.")}
         turned = matrices if training.muon else {}
         self.parameters = list(named.values())

@@ -130,7 +130,7 @@ def refuse_failure(learner: Learner, run: RunFolder, display: ProgressDisplay) -
         last_good = run.newest_checkpoint(display.warn)
         raise UserError(
             f"the loss or its gradient is not finite at step {step}: that update was refused; "
-            f"the last good checkpoint is {last_good.path if last_good else 'none'}; a lower --lr may help"
+            f"the last good checkpoint is {last_good.path if last_good else 'none'}; a lower --lr or --muon may help"
         )
 
 

@@ -104,7 +104,7 @@ def measure_parts(learner: Learner, repeats: int) -> Iterator[tuple[str, float]]
         return mixup(images, targets, temperature, weight=weight, partners=partners)
 
     def forward_and_backward(images: Tensor, targets: Tensor, temperature: Tensor) -> None:
-        learner.optimiser.sgd.zero_grad(set_to_none=True)
+        network.zero_grad(set_to_none=True)
         soft_cross_entropy(network(images) / temperature[:, None], targets).backward()
 
     number = torch.zeros((), device=device)
