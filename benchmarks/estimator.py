@@ -21,7 +21,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from openworld import OpenWorldClassifier
+from openworld.config import replace, write_toml
 from openworld.metrics import accuracy, confusion_matrix
+from openworld.recipes import own
 from openworld.record import environment
 
 SEEDS = 0, 1, 2
@@ -45,6 +47,8 @@ def main() -> None:
         "command": f"python {shlex.join(sys.argv)}",
         "commit": commit(),
         "environment": environment(torch.device("cpu")),
+        "config": write_toml(replace(own("digits"), options.settings)),
+        "seeds": SEEDS,
         "runs": runs,
         "folds": {
             name: (100 * cross_val_score(classifier, digits.data, digits.target, cv=3)).tolist()

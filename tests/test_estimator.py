@@ -264,7 +264,7 @@ def test_mistakes():
 
 
 def test_a_pipeline_and_a_grid():
-    X, y = heaps()
+    X, y = heaps(8, 240)  # so many that one step is not enough
     grid = GridSearchCV(
         make_pipeline(StandardScaler(), quick()), {"openworldclassifier__steps": np.array([1, 20])}, cv=2
     )
