@@ -52,7 +52,7 @@ def test_recorded_results_carry_their_evidence():
         assert {"commit", "environment"} <= set(result), path.name
         if "runs" in result:
             assert {"commit", "environment", "config", "seeds"} <= set(result), path.name
-            assert len(result["runs"]) == len(result["seeds"])
+            assert {run["seed"] for run in result["runs"]} == set(result["seeds"]), path.name
 
 
 def test_what_fills_the_papers_tables_carries_its_evidence():
