@@ -22,7 +22,9 @@ from openworld.record import Meter, RunFolder
 from openworld.rng import generator
 from openworld.signals import Interrupted
 
-TINY = replace(simclr("digits"), {"steps": 7, "epoch_steps": 3, "batch_unlabelled": 16, "uncertainty_views": 2})
+TINY = replace(
+    simclr("digits"), {"steps": 7, "epoch_steps": 3, "batch_unlabelled": 16, "uncertainty_views": 2, "muon": 0.02}
+)
 SHORT = replace(simclr("digits"), {"steps": 80, "batch_unlabelled": 96})
 
 
