@@ -1,6 +1,7 @@
 """The README says what was recorded."""
 
 import importlib.util
+import itertools
 import json
 import re
 from pathlib import Path
@@ -52,7 +53,9 @@ def test_recorded_results_carry_their_evidence():
         assert {"commit", "environment"} <= set(result), path.name
         if "runs" in result:
             assert {"commit", "environment", "config", "seeds"} <= set(result), path.name
-            assert {run["seed"] for run in result["runs"]} == set(result["seeds"]), path.name
+            kinds = {run.get("kind", "") for run in result["runs"]}
+            found = sorted((run.get("kind", ""), run["seed"]) for run in result["runs"])
+            assert found == sorted(itertools.product(kinds, result["seeds"])), path.name  # each seed once, of each kind
 
 
 def test_what_fills_the_papers_tables_carries_its_evidence():
