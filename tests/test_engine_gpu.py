@@ -18,6 +18,7 @@ from openworld.uncertainty import measure_uncertainty
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode", "ignore:TensorFloat32 tensor cores"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning"),  # of torch's own, compiling
 ]
 
 # a gentle rate: at the recipe's own, rounding errors double with every step

@@ -174,6 +174,16 @@ def test_runs_that_began_with_other_features_do_not_share_a_row(results):
     ]
 
 
+def test_how_often_features_were_looked_at_is_no_other_way(results):
+    for seed, features in enumerate([FEATURES, features_with(epoch_steps=500)]):
+        results(a_result(seed, {"start": "simclr"}, start="simclr", start_run=features))
+    results(a_result(2, {"epoch_steps": 500}))  # for the method itself it is one
+    assert [(row[0], row[5]) for row in ours()] == [
+        ("cifar100, paper --epoch-steps 500, 40,000 steps", "2"),
+        ("cifar100, paper, simclr 20,480 + 40,000 steps", "0, 1"),
+    ]
+
+
 def test_a_relayed_run_says_so_in_its_row(results):
     started = {"start": "simclr", "start_run": {**FEATURES, "relayed": [100]}}
     results(a_result(0, relayed=[20_000]), a_result(1, relayed=[]), a_result(2, {"start": "simclr"}, **started))

@@ -199,16 +199,18 @@ def way_of(result: dict[str, Any]) -> str:
 def changed_flags(result: dict[str, Any]) -> list[str]:
     """What a run set otherwise than its recipe does today, as flags: it must not pass for a run of the recipe.
 
-    A setting that came after the run had its default, which does nothing.
+    A setting that came after the run had its default, which does nothing. Of SimCLR's epochs only the last one counts,
+    at whose end its head is set.
     """
     settings: dict[str, Any] = {option.name: option.default for option in options()}
     for name, value in tomllib.loads(result["config"]).items():
         settings |= value if isinstance(value, dict) else {name: value}
     recipe = flatten(RECIPES[result["recipe"]](result["dataset"]))
+    left_out = (*SAID_ELSEWHERE, "epoch_steps") if result["method"] == "simclr" else SAID_ELSEWHERE
     return [
         as_flag(name, settings[name])
         for name, value in recipe.items()
-        if name not in SAID_ELSEWHERE and settings[name] != value
+        if name not in left_out and settings[name] != value
     ]
 
 
