@@ -69,14 +69,12 @@ def fast(data: str) -> Config:
 def pretrained(data: str) -> Config:
     """`fast` from features that SimCLR learns first, from the same images and without labels; the default for CIFAR.
 
-    Command: openworld train cifar100. Measured on an H200 with seed 0, at commit b2795a1 and in two commands (first
-    the features, then the rest): 68.9 / 55.0 / 61.9, and with --labelled 50 77.3 / 62.9 / 70.1; 375 + 175 s from
-    command to end, compiled before (Muon was rewritten since, and should cost less). Luck is two points there: two
-    earlier runs from the same features had 62.4 and 60.4 (docs/log.md). CIFAR-10 with SGD instead of Muon, over seeds
-    0, 1: 94.0 / 92.9 / 93.4; with Muon it was not run yet. The paper claims no such start. Also beyond it: Muon for the
-    weight matrices, the head begins as the clusters of the features, a low rate keeps what they know, both views get
-    one pseudo-label, which stays soft, the second is strengthened after it got it, half as many rows are labelled, and
-    the loss makes up for their share.
+    Command: openworld train cifar100. Measured on an H200, over seeds 0 to 2: 68.4 / 55.9 / 62.2 ± 0.2, and with
+    --labelled 50 (seed 0) 77.3 / 62.9 / 70.1. CIFAR-10, seed 0: 95.1 / 92.4 / 93.8. A command takes 516 to 601 s from
+    beginning to end, the most on a machine that has compiled nothing before. The paper claims no such start. Also
+    beyond it: Muon for the weight matrices, the head begins as the clusters of the features, a low rate keeps what
+    they know, both views get one pseudo-label, which stays soft, the second is strengthened after it got it, half as
+    many rows are labelled, and the loss makes up for their share.
     """
     base = fast(data)
     training, trssl = replace(base.training, start="simclr"), base.trssl
@@ -91,10 +89,10 @@ def pretrained(data: str) -> Config:
 def simclr(data: str) -> Config:
     """Features without labels, for `openworld estimate` and as a start: SimCLR, and clusters for the classes.
 
-    Command: openworld train cifar100 --method simclr. Measured with seed 0 on an H200, before Muon was rewritten to
-    cost less: CIFAR-100 58.3 / 51.0 / 54.6 (63.5 by nearest neighbours) after 44,000 steps, 357 s; after 10,000, 88 s,
-    at a rate of 0.014 49.6 / 39.7 / 44.6 (58.2), with SGD 41.7 / 35.4 / 38.8 (52.3). Digits, with SGD: 96.2 / 90.1 /
-    93.1 (98.4) in 58 s on one CPU thread. What benchmarks/results/estimation-*.json has of CIFAR is older.
+    Command: openworld train cifar100 --method simclr. Measured on an H200 after 44,000 steps, 343 s compiled before:
+    CIFAR-100 over seeds 0 to 2 58.6 / 48.5 / 53.6 (63.6 by nearest neighbours), CIFAR-10 with seed 0 91.1 / 86.2 / 88.7
+    (91.6). CIFAR-100 after 10,000 at a rate of 0.014 49.6 / 39.7 / 44.6 (58.2), with SGD 41.7 / 35.4 / 38.8 (52.3).
+    Digits, with SGD: 96.2 / 90.1 / 93.1 (98.4) in 58 s on one CPU thread.
     """
     base = _benchmark(data)
     settings: dict[str, Any] = {"lr": 0.3}
