@@ -63,18 +63,23 @@ def test_scikit_learns_own_checks(estimator, check):
 
 
 def test_classes_that_nobody_labelled_are_found():
+    """On average: with so few steps a draw finds from 54 to 78% of the new ones."""
     digits = load_digits()
     train, test = np.arange(0, 1200), np.arange(1200, 1797)
     labels = half_known(digits.target, 5)[train]
-    model = quick(10, steps=150).fit(digits.data[train], labels)
-    assert model.classes_.tolist() == list(range(10))
-    assert model.n_seen_classes_ == 5
-    truth, predicted = digits.target[test], model.predict(digits.data[test])
+    truth = digits.target[test]
     seen = truth < 5
-    assert (predicted == truth)[seen].mean() > 0.9
-    counts = np.zeros((5, 5))
-    np.add.at(counts, (truth[~seen & (predicted >= 5)] - 5, predicted[~seen & (predicted >= 5)] - 5), 1)
-    assert counts[linear_sum_assignment(-counts)].sum() / (~seen).sum() > 0.6
+    found = []
+    for seed in range(3):
+        model = quick(10, steps=150, random_state=seed).fit(digits.data[train], labels)
+        assert model.classes_.tolist() == list(range(10))
+        assert model.n_seen_classes_ == 5
+        predicted = model.predict(digits.data[test])
+        assert (predicted == truth)[seen].mean() > 0.9
+        counts = np.zeros((5, 5))
+        np.add.at(counts, (truth[~seen & (predicted >= 5)] - 5, predicted[~seen & (predicted >= 5)] - 5), 1)
+        found.append(counts[linear_sum_assignment(-counts)].sum() / (~seen).sum())
+    assert np.mean(found) > 0.6
 
 
 def test_where_all_is_labelled_it_is_an_ordinary_classifier():
