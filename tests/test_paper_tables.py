@@ -54,7 +54,7 @@ def results(tmp_path, monkeypatch):
 def ours(item: str = "table1", data: str = "cifar100") -> list[tuple[str, ...]]:
     """The rows of a data set that are not printed in the paper."""
     rows = [row for row in table_of(item).rows if row[0].startswith(f"{data}, ")]
-    return [row for row in rows if not row[0].endswith(": printed in the paper")]
+    return [row for row in rows if not row[0].endswith(" (paper)")]
 
 
 # Rows -------------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def ours(item: str = "table1", data: str = "cifar100") -> list[tuple[str, ...]]:
     ],
 )
 def test_what_the_paper_prints(item, own, rivals):
-    printed = {row[0].removesuffix(": printed in the paper"): row[1:4] for row in table_of(item).rows}
+    printed = {row[0].removesuffix(" (paper)"): row[1:4] for row in table_of(item).rows}
     for method, scores in {**{f"{data}, TRSSL": scores for data, scores in own.items()}, **rivals}.items():
         assert printed[method] == scores
     assert list(TABLES[item].rows) == list(own)
@@ -271,10 +271,10 @@ def script(name: str, monkeypatch):
 def test_the_readme_has_the_papers_own_rows_and_the_recorded_ones(results, monkeypatch):
     results(a_result(0), a_result(1))
     lines = script("readme_table", monkeypatch).paper_table().splitlines()
-    assert sum("TRSSL: printed in the paper" in line for line in lines) == 6
+    assert sum("TRSSL (paper)" in line for line in lines) == 6
     assert len(lines) == 2 + 6 + 1
     at = next(number for number, line in enumerate(lines) if "cifar100, TRSSL" in line)
-    assert lines[at].startswith("| cifar100, TRSSL: printed in the paper | 10% | 68.5 | 52.1 | 60.3 | ")
+    assert lines[at].startswith("| cifar100, TRSSL (paper) | 10% | 68.5 | 52.1 | 60.3 | ")
     assert lines[at + 1].startswith("| cifar100, paper, 40,000 steps | 10% | 61.0±1.4 | ")
 
 
@@ -394,7 +394,7 @@ def test_a_row_is_trained_shown_recorded_and_in_the_table(small_rows, results, c
     rows = json.loads(captured.out)["rows"]
     summary = RunFolder(Path("runs/paper/table1-cifar10-paper-seed1")).summary()
     assert [row[0] for row in rows[-2:]] == [
-        "cifar10, TRSSL: printed in the paper",
+        "cifar10, TRSSL (paper)",
         "cifar10, paper, 4 steps: this run",
     ]
     assert rows[-1][1:6] == [*(f"{summary[part]:.1f}" for part in recorded.PARTS), f"{summary['all'] - 92.2:+.1f}", "1"]

@@ -143,12 +143,15 @@ def print_scores(title: str, scores: dict[str, Any]) -> None:
 
 def print_table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """The first column is text, the others are numbers."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for number, column in enumerate(header):
         table.add_column(column, justify="right" if number else "left")
     for row in rows:
         table.add_row(*row)
-    Console(width=max(shutil.get_terminal_size().columns, 60), markup=False, emoji=False).print(table)
+    console = Console(width=max(shutil.get_terminal_size().columns, 60), markup=False, emoji=False)
+    console.print(title, style="italic", highlight=False)
+    console.print(table)

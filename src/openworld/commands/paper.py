@@ -46,7 +46,7 @@ def run(parsed: argparse.Namespace) -> int:
         print(json.dumps(asdict(table)))
         return 0
     print_table(table.title, table.header, table.rows)
-    print("\n".join(table.notes))
+    print("\n".join(("", *table.notes)))
     if table.lines:
         from openworld.plots import draw_lines
 

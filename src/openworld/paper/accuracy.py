@@ -62,13 +62,13 @@ TABLES = {
 }
 HEADER = ("", "Seen", "Novel", "All", "gap", "seeds", "min", "on")
 NOTES = (
-    "printed in the paper: ORCA's are lenient (a seen output may stand for a novel class) and transductive (judged on "
+    "(paper): printed there. ORCA's are lenient (a seen output may stand for a novel class) and transductive (judged on "
     "the unlabelled training images); TRSSL's and ours are neither.",
     "ours: protocol trssl (strict), the official test set, the last checkpoint; mean ± standard deviation over seeds. "
     "gap: our All beside TRSSL's as printed.",
     "named by recipe (`openworld train --recipe`, docs/paper.md); flags after its name were set besides it.",
     "pretrained: not the method as printed. It begins with features learnt without labels from the same images "
-    "(simclr), changes the loss, and leaves out uncertainty and hard labels (docs/paper.md).",
+    "(simclr), changes the loss, and leaves out uncertainty and, on CIFAR-100, hard labels (docs/paper.md).",
     "min, on: minutes of training on that device, with that of such features and with compiling; without reading the "
     "data and first clusters.",
 )
@@ -107,7 +107,7 @@ def printed_rows(item: str, data: str) -> list[tuple[str, ...]]:
     """The rivals', and last the paper's own."""
     printed = {**TABLES[item].rows[data].rivals, "TRSSL": TABLES[item].rows[data].paper}
     return [
-        (f"{data}, {method}: printed in the paper", *(f"{score:.1f}" for score in scores), "-", "-", "-", "-")
+        (f"{data}, {method} (paper)", *(f"{score:.1f}" for score in scores), "-", "-", "-", "-")
         for method, scores in printed.items()
     ]
 
