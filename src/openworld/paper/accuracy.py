@@ -62,7 +62,7 @@ TABLES = {
 }
 HEADER = ("", "Seen", "Novel", "All", "gap", "seeds", "min", "on")
 NOTES = (
-    "(paper): printed there. ORCA's are lenient (a seen output may stand for a novel class) and transductive (judged on "
+    "(paper): as printed. ORCA's are lenient (a seen output may stand for a novel class) and transductive (judged on "
     "the unlabelled training images); TRSSL's and ours are neither.",
     "ours: protocol trssl (strict), the official test set, the last checkpoint; mean ± standard deviation over seeds. "
     "gap: our All beside TRSSL's as printed.",
