@@ -106,6 +106,12 @@ def test_a_mistake_is_answered_with_one_line_and_exit_code_2(flags, answer, refu
     assert not Path("d/estimate.json").exists()
 
 
+def test_many_seen_classes_leave_room_for_as_many_new_ones():
+    assert module.largest_count(None, num_seen=5, num_samples=9_000) == module.MOST_CLASSES
+    assert module.largest_count(None, num_seen=401, num_samples=9_000) == 802
+    assert module.largest_count(None, num_seen=401, num_samples=600) == 600
+
+
 def test_a_run_lends_its_features(features, capsys):
     assert run("estimate", "--out", "d", *HERE) == 0
     assert run("estimate", features, "--out", "e", *HERE) == 0

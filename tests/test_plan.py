@@ -68,6 +68,8 @@ def test_the_size_is_the_typical_shorter_side_up_to_a_limit():
     assert own_settings(dataset, CPU, "trssl")["image_size"] == 64
     assert own_settings(dataset, CUDA, "trssl")["image_size"] == 256
     assert own_settings(arrays(side=20), CPU, "trssl")["image_size"] == 20
+    wide = from_arrays(np.zeros((40, 20, 40, 3), np.uint8), np.where(np.arange(40) < 10, np.arange(40) % 2, -1))
+    assert typical_side(wide) == 20
 
 
 def test_files_that_cannot_be_read_do_not_hinder_the_plan():

@@ -84,7 +84,7 @@ def judge(
 
 def largest_count(max_classes: int | None, num_seen: int, num_samples: int) -> int:
     if max_classes is None:
-        return min(MOST_CLASSES, num_samples)
+        return min(max(MOST_CLASSES, 2 * num_seen), num_samples)
     if not num_seen < max_classes <= num_samples:
         raise UserError(f"--max-classes {max_classes}: there are {num_seen} seen classes and {num_samples:,} samples")
     return max_classes

@@ -185,7 +185,7 @@ def typical_side(dataset: Dataset, samples: int = 200) -> int:
     """The median of the shorter sides of some images; in memory all have one size."""
     content = dataset.train.content
     if not isinstance(content, Files):
-        return max(8, *content.shape[1:3])
+        return max(8, min(content.shape[1:3]))
     sides = []
     for position in range(0, len(content), -(-len(content) // samples)):
         try:

@@ -147,9 +147,9 @@ def print_table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for number, column in enumerate(header):
-        table.add_column(column, justify="right" if number else "left")
+        table.add_column(column, justify="right" if number else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     console = Console(width=max(shutil.get_terminal_size().columns, 60), markup=False, emoji=False)
