@@ -1,5 +1,6 @@
 """Small worlds for the tests."""
 
+import math
 import signal
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from openworld.data.problem import TrainingSet, statistics
 from openworld.data.samples import Kept
 from openworld.learner import Learner
 from openworld.record import RunFolder
+from openworld.rng import generator
 from openworld.runtime import Runtime
 from openworld.signals import Interrupted
 from openworld.train import train
@@ -121,3 +123,13 @@ def write_photos(root: Path, sides: tuple[int, ...] = (12,), labelled: int = 6, 
             pixels = np.clip(draw.normal(colours[name], 40, (height, width, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(root / folder / f"{number:03d}.png")
     return root
+
+
+def noise_images(count: int, channels: int, size: int) -> Tensor:
+    shape = (count, channels, size, size)
+    return torch.randint(0, 256, shape, generator=generator(0, "noise"), dtype=torch.uint8)
+
+
+def assert_about(observed: float, probability: float, count: int) -> None:
+    """Four standard deviations of a binomial draw."""
+    assert abs(observed - probability) < 4 * math.sqrt(probability * (1 - probability) / count)
