@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from openworld.commands.common import fail
 from openworld.data.benchmarks import read_benchmark
 from openworld.data.dataset import Dataset
+from openworld.errors import UserError
 from openworld.places import default_data_dir
 
 
@@ -29,7 +31,10 @@ def main() -> None:
     parser.add_argument("--test-images", type=int, default=1000)
     parser.add_argument("--sides", type=int, nargs=2, default=(28, 256), metavar=("FROM", "TO"), help="in pixels")
     options = parser.parse_args()
-    dataset = read_benchmark(options.data, default_data_dir())
+    try:
+        dataset = read_benchmark(options.data, default_data_dir())
+    except UserError as error:
+        fail(str(error), 2)
     half = len(dataset.class_names) // 2
     known, new = options.known or dataset.class_names[:half], options.new or dataset.class_names[half:]
     write(dataset, known, new, options)

@@ -229,9 +229,8 @@ def test_tiny_imagenet_with_an_empty_class(tmp_path):
 
 def test_tiny_imagenet_without_a_class_folder(tmp_path):
     shutil.rmtree(write_tiny(tmp_path) / "train/n02")
-    assert "train/n02/images is missing: run `openworld data fetch tiny-imagenet`" in error_of(
-        "tiny-imagenet", tmp_path
-    )
+    fetch = f"openworld data fetch tiny-imagenet --data-dir {tmp_path}"
+    assert f"train/n02/images is missing: run `{fetch}`" in error_of("tiny-imagenet", tmp_path)
 
 
 def test_tiny_imagenet_with_an_unknown_class(tmp_path):

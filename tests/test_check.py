@@ -103,6 +103,12 @@ def test_a_contact_sheet_of_random_views(photos, flags, capsys):
         assert len(np.unique(np.asarray(sheet).reshape(-1, 3), axis=0)) > 100
 
 
+def test_a_broken_file_is_one_line_whatever_its_name(photos, capsys):
+    (photos / "unlabelled/a\rb.png").write_bytes(b"no image")
+    assert run("data", "check", photos, "--quiet") == 2
+    assert "  unlabelled/a b.png is not an image" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
@@ -116,6 +122,7 @@ def test_a_contact_sheet_of_random_views(photos, flags, capsys):
             "000.png exists and was not made by openworld data show",
         ),
         (["show", "photos", "--out", "features.npz"], "features.npz exists and was not made by openworld data show"),
+        (["show", "photos", "--out", "sheet.jpg"], "--out sheet.jpg: a contact sheet is a PNG file"),
         (["show", "photos", "--augmented", "--augment", "features"], "--augment features is not for images"),
         (["show", "features.npz"], "features.npz holds features: there is nothing to look at"),
         (["show", "photos", "--out", "no/such/folder.png"], "no/such/folder.png"),

@@ -49,6 +49,7 @@ def test_the_same_name_merges_and_a_known_name_joins_the_known_class():
     joined = CLASSES.renamed("novel-2", "dog")
     assert joined.names == ("cat", "dog", "novel-1", "novel-3")
     assert joined.combined(torch.eye(5))[3].tolist() == [0, 1, 0, 0]
+    assert Classes(("a  cat", "dog", "novel-1"), num_seen=2).renamed("novel-1", "a  cat").names == ("a  cat", "dog")
 
 
 @pytest.mark.parametrize(

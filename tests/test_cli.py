@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import torch
 from worlds import RUNTIME, flags_of_commands, run
 
 from openworld.cli import make_parser
+from openworld.commands.common import print_table
 from openworld.commands.train import asked_for
 from openworld.data.benchmarks import read_benchmark
 from openworld.plan import plan_run
@@ -54,6 +56,24 @@ def test_flags_are_frozen():
     """A new flag is a decision: write it into flags.txt."""
     flags = [f"{name} {flag}" for name, flags in flags_of_commands().items() for flag in flags]
     assert sorted(flags) == FROZEN_FLAGS.read_text().splitlines()
+
+
+def test_a_terminal_that_knows_no_unicode_is_answered_all_the_same():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "openworld", "paper", "table1"]
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert "cifar100, TRSSL" in answer.stdout
+    assert "\\xb1" in answer.stdout  # a plus-minus
+
+
+def test_a_table_breaks_long_names_and_no_number(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "20")
+    path = "holidays/" * 12 + "1.png"
+    print_table("t", ("image", "why", "a", "b"), [(path, "so " * 40, "68.4±0.4", "1,234,567")], texts=("why",))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "".join(line.split(" ")[0] for line in lines[3:]) == path
+    assert "68.4±0.4  1,234,567" in lines[3]
 
 
 def test_flags_win_over_the_file_which_wins_over_the_recipe(tmp_path, monkeypatch):

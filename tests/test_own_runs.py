@@ -111,7 +111,7 @@ def test_images_in_an_npz(photos):
     images = draw.integers(0, 256, (60, 10, 12), dtype=np.uint8)
     np.savez("images.npz", images=images, labels=[0, 1] * 10 + [-1] * 40)
     assert run("train", "images.npz", *TINY, "--out", "r", "--num-classes", 5) == 0
-    assert RunFolder(Path("r")).config().training.image_size == 12
+    assert RunFolder(Path("r")).config().training.image_size == 10
     assert {row["index"] for row in predictions()} == {str(number) for number in range(20, 60)}
 
 

@@ -61,6 +61,7 @@ class Classes:
     def renamed(self, found: str, name: str) -> "Classes":
         """With another name for a novel class, all outputs of it; its own old name takes that back."""
         name = " ".join(name.split())
+        name = next((there for there in self.names if " ".join(there.split()) == name), name)
         if not name:
             raise UserError(f"{found}: its new name is empty")
         if not is_utf8(name):

@@ -1,5 +1,6 @@
 """The command line: `openworld COMMAND`. Nothing here imports torch until a command runs."""
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit: 0, 2 for what the user can put right, 128 + n for signal n."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names may hold what a terminal's encoding does not
     try:
         parsed = make_parser().parse_args(arguments)
         sys.exit(parsed.command(parsed))

@@ -18,8 +18,13 @@ TOO_LITTLE_MEMORY = "the GPU has too little memory"
 
 
 def fail(message: str, code: int) -> NoReturn:
-    print(f"openworld: {' '.join(message.splitlines())}", file=sys.stderr)
+    print(f"openworld: {one_line(message)}", file=sys.stderr)
     sys.exit(code)
+
+
+def one_line(text: str) -> str:
+    """Names of files and classes may hold line breaks."""
+    return " ".join(text.splitlines())
 
 
 def print_warning(message: str) -> None:
@@ -141,17 +146,18 @@ def print_scores(title: str, scores: dict[str, Any]) -> None:
     print(f"NMI {scores['nmi']:.3f}   ARI {scores['ari']:.3f}")
 
 
-def print_table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """The first column is text, the others are numbers."""
+def print_table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]], texts: tuple[str, ...] = ()) -> None:
+    """The first column is text, and those that `texts` names; the others are numbers, which are never broken up."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    for number, column in enumerate(header):
-        table.add_column(column, justify="right" if number else "left", overflow="fold")
+    for column in header:
+        is_text = column in (header[0], *texts)
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    console = Console(width=max(shutil.get_terminal_size().columns, 60), markup=False, emoji=False)
+        table.add_row(*map(one_line, row))
+    console = Console(width=max(shutil.get_terminal_size().columns, 80), markup=False, emoji=False)
     console.print(title, style="italic", highlight=False)
     console.print(table)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from openworld.commands.common import add_command, add_data_flags, add_verbs, print_table, runtime_of
+from openworld.commands.common import add_command, add_data_flags, add_verbs, one_line, print_table, runtime_of
 from openworld.config import options
 from openworld.errors import UserError
 from openworld.places import count_cores, default_data_dir
@@ -69,10 +69,10 @@ def print_report(report: dict[str, Any]) -> None:
     print(f"there twice within a part: {report['duplicates_within_parts']:,}")
     print(f"the same in different parts, a leak: {len(report['leaks']):,}")
     for members in report["leaks"][:LISTED]:
-        print("  " + " = ".join(f"{member['part']} {member['path']}" for member in members))
+        print("  " + one_line(" = ".join(f"{member['part']} {member['path']}" for member in members)))
     print(f"broken: {len(report['broken']):,}")
     for entry in report["broken"][:LISTED]:
-        print(f"  {entry['path']} {entry['reason']}")
+        print(f"  {one_line(entry['path'])} {entry['reason']}")
     if report["left_out"]:
         from openworld.data.own import kinds_of
 
@@ -112,6 +112,8 @@ def run_show(parsed: argparse.Namespace) -> int:
         rows = [row for row in rows_by_class(names, images, labels, SHOWN_OF_A_CLASS) if row.images]
     path = parsed.out or Path(f"{dataset.name}-{'views' if parsed.augmented else 'samples'}.png")
     refuse_other_picture(path)
+    if path.suffix.lower() != ".png":
+        raise UserError(f"--out {path}: a contact sheet is a PNG file, so let its name end in .png")
     contact_sheet(rows).save(path, "PNG", pnginfo=signature())
     print(json.dumps({"file": str(path), "rows": len(rows)}) if parsed.json else f"{len(rows)} rows: {path}")
     return 0

@@ -65,4 +65,4 @@ def tell(classes: "Classes", sizes: dict[str, int], as_json: bool) -> None:
         (name, f"{sizes[name]:,}" if name in sizes else "-", " + ".join(made_of) if made_of != [name] else "")
         for name, made_of in outputs.items()
     ]
-    print_table("classes", ("class", "unlabelled samples", "found as"), rows)
+    print_table("classes", ("class", "unlabelled samples", "found as"), rows, texts=("found as",))

@@ -1,6 +1,7 @@
 """openworld predict"""
 
 import argparse
+import codecs
 import csv
 import io
 import json
@@ -97,7 +98,7 @@ def is_ours(path: Path) -> bool:
 def output(path: Path | None) -> Iterator[IO[str]]:
     """Standard output, or a file that is there only when it is complete."""
     if path is None:
-        if isinstance(sys.stdout, io.TextIOWrapper):
+        if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name == "utf-8":
             sys.stdout.reconfigure(errors="surrogateescape")  # a file may have any name
         yield sys.stdout
         return

@@ -34,5 +34,6 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print(json.dumps({"file": str(file), "runs": [str(run.path) for run in runs], "bytes": size}))
     else:
-        print(f"{file}: {size / 1e6:.1f} MB, open it in a browser")
+        told = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+        print(f"{file}: {told}, open it in a browser")
     return 0

@@ -78,7 +78,7 @@ def tell(found: "Suggestions", files: dict[str, str | None]) -> None:
         (str(chosen.sample), chosen.guess, chosen.why, f"{chosen.confidence:.2f}") for chosen in found.chosen[:LISTED]
     ]
     title = f"to label next: {len(rows)} of {len(found.chosen)}, the most helpful first"
-    print_table(title, ("image", "guess", "why", "confidence"), rows)
+    print_table(title, ("image", "guess", "why", "confidence"), rows, texts=("guess", "why"))
     print(f"all of them, to be labelled: {files['file']}")
     if files["contact_sheet"]:
         print(f"what they look like: {files['contact_sheet']}")

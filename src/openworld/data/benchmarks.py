@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from openworld.config import did_you_mean
 from openworld.data.dataset import Dataset, Files, Part
 from openworld.data.sources import SOURCES, Source
 from openworld.errors import UserError
+from openworld.places import default_data_dir
 
 Sample = tuple[str, int]
 """An image file (its name, or its path in the benchmark's folder) and its class."""
@@ -44,7 +46,8 @@ def read_benchmark(name: str, data_dir: Path) -> Dataset:
     try:
         return read_folder(name, data_dir / find_benchmark(name).folder)
     except MissingFile as error:
-        fetch = f"run `openworld data fetch {name}`, or " if BENCHMARKS[name].source.archives else ""
+        place = "" if data_dir == default_data_dir() else f" --data-dir {shlex.quote(str(data_dir))}"
+        fetch = f"run `openworld data fetch {name}{place}`, or " if BENCHMARKS[name].source.archives else ""
         raise MissingFile(
             f"{error}: {fetch}{how_to_get(name, data_dir)}; "
             "if you have it elsewhere, say where with --data-dir or OPENWORLD_DATA"
