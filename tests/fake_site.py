@@ -49,8 +49,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         body = body[: self.site.breaks_after]
+        self.site.bytes_sent += len(body)  # first: whoever has read it all may look at once
         self.wfile.write(body)
-        self.site.bytes_sent += len(body)
 
     def log_message(self, *_args):
         """Says nothing."""
