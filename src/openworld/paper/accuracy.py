@@ -67,9 +67,9 @@ NOTES = (
     "ours: protocol trssl (strict), the official test set, the last checkpoint; mean ± standard deviation over seeds. "
     "gap: our All beside TRSSL's as printed.",
     "named by recipe (`openworld train --recipe`, docs/paper.md); flags: what was otherwise than in it today.",
-    "fast, pretrained: not the method as printed. Both take another optimiser and leave out uncertainty; pretrained also "
-    "begins with features learnt without labels from the same images (simclr), changes the loss, and on CIFAR-100 leaves "
-    "out hard labels (docs/paper.md).",
+    "fast, pretrained: not the method as printed. Both take another optimiser and leave out uncertainty; pretrained "
+    "also begins with features learnt without labels from the same images (simclr), changes the loss, and on CIFAR-100 "
+    "leaves out hard labels (docs/paper.md).",
     "min, on: minutes of training on that device, with that of such features and with compiling; without reading the "
     "data and first clusters.",
 )
