@@ -249,9 +249,13 @@ def test_a_length_of_features_that_nobody_wants_is_refused(refused):
 
 
 def test_the_recipe_finds_novel_classes_in_a_fraction_of_the_steps():
-    """Guards `pretrained`, whole but short: from scratch, as many steps leave novel at 2 to 23 (docs/log.md)."""
+    """Guards `pretrained`, whole but short: it has 98.4 and 96.1.
+
+    From scratch, as many steps leave novel at 2 to 23 (docs/log.md); a drawn head has 91.7, a balance the wrong way
+    round 92.3. What the recipe has for CIFAR alone (Muon, softer labels, a queue) is guarded by tests of each.
+    """
     short = ("--start-steps", 150, "--steps", 60, "--epoch-steps", 60, "--device", "cpu", "--quiet")
     assert run("train", "--recipe", "pretrained", *short, "--out", "r") == 0
     summary = summary_of("r")
-    assert summary["seen"] > 92
-    assert summary["novel"] > 85
+    assert summary["seen"] > 95
+    assert summary["novel"] > 93.5

@@ -166,7 +166,7 @@ def test_the_start_of_a_run_is_not_needed_elsewhere():
     first = trained("first", replace(TINY, {"method": "simclr", "steps": 2, "epoch_steps": 2}))
     config = replace(TINY, {"start": str(first.path.absolute())})
     there = carried(interrupted("second", config, STEP))
-    known = {**first.summary(), "config": first.read("config.toml")}
+    known = {**first.summary(), **first.evidence()}
     shutil.rmtree("first")
     shutil.rmtree("second")
     assert run("train", "--resume", "--out", there.path, "--device", "cpu", "--quiet") == 0

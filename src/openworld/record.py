@@ -77,9 +77,9 @@ class RunFolder:
         return RunFolder(self.path / FEATURES_RUN if name == FEATURES_RUN else Path(name))
 
     def remember_start(self, other: "RunFolder") -> None:
-        """Result and settings of the run with which this one begins: later, or elsewhere, it may be gone."""
+        """Result and evidence of the run with which this one begins: later, or elsewhere, it may be gone."""
         if other.summary():
-            self.write_json(START, {**other.summary(), "config": other.read("config.toml")})
+            self.write_json(START, {**other.summary(), **other.evidence()})
 
     def config(self) -> Config:
         values = read_toml(self.path / "config.toml")
@@ -157,6 +157,16 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run."""
         return self.read_json("summary.json")
+
+    def evidence(self) -> dict[str, Any]:
+        """How a result came about; a list for each time the run was started, empty where nobody knows any more."""
+        sessions = (self.read_json("environment.json") or {"sessions": []})["sessions"]
+        return {
+            "command": [shlex.join(session["command"]) for session in sessions],
+            "environment": sessions,
+            "config": self.read("config.toml"),
+            "epochs": self.metrics(),
+        }
 
     def estimated_classes(self) -> int | None:
         """What was estimated for the run, where anything was."""

@@ -64,8 +64,8 @@ HEADER = ("", "Seen", "Novel", "All", "gap", "seeds", "min", "on")
 NOTES = (
     "(paper): as printed. ORCA's are lenient (a seen output may stand for a novel class) and transductive (judged on "
     "the unlabelled training images); TRSSL's and ours are neither.",
-    "ours: protocol trssl (strict), the official test set, the last checkpoint; mean ± standard deviation over seeds. "
-    "gap: our All beside TRSSL's as printed.",
+    "ours: protocol trssl (strict), the official test set, the last checkpoint's averaged weights; mean ± standard "
+    "deviation over seeds. gap: our All beside TRSSL's as printed.",
     "named by recipe (`openworld train --recipe`, docs/paper.md); flags: what was otherwise than in it today.",
     "fast, pretrained: not the method as printed. Both take another optimiser and leave out uncertainty; pretrained "
     "also begins with features learnt without labels from the same images (simclr), changes the loss, and on CIFAR-100 "

@@ -1,6 +1,5 @@
 """From a run folder to a result that can be recorded: the fields of its summary, beside the evidence for them."""
 
-import shlex
 from typing import Any
 
 from openworld.errors import UserError
@@ -9,19 +8,16 @@ from openworld.record import START, RunFolder
 
 def result_of(run: RunFolder) -> dict[str, Any]:
     """`total_seconds` includes the run with which this one began."""
-    summary, environment = run.summary(), run.read_json("environment.json")
+    summary, evidence = run.summary(), run.evidence()
     if summary is None:
         raise UserError(f"{run.path} is not finished: continue it with `{run.resume_command}`")
-    if environment is None:
+    if not evidence["environment"]:
         raise UserError(f"{run.path}: without its environment.json nobody knows what made this result")
     start_run = run.read_json(START)
     stages = [summary, start_run] if start_run else [summary]
     return {
         **summary,
         "total_seconds": round(sum(stage["seconds"] for stage in stages), 2),
-        "command": [shlex.join(session["command"]) for session in environment["sessions"]],
-        "environment": environment["sessions"],
-        "config": run.read("config.toml"),
-        "epochs": run.metrics(),
+        **evidence,
         **({"start_run": start_run} if start_run else {}),
     }
