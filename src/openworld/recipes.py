@@ -99,9 +99,9 @@ def simclr(data: str) -> Config:
     """Features without labels, for `openworld estimate` and as a start: SimCLR, and clusters for the classes.
 
     Command: openworld train cifar100 --method simclr --steps 44000. Measured on an H200, 343 to 387 s, over
-    seeds 0 to 2: CIFAR-100 58.6 / 48.5 / 53.6 (63.6 by nearest neighbours), CIFAR-10 91.6 / 86.2 / 88.9 (91.4). CIFAR-100
-    after 10,000 at a rate of 0.014 49.6 / 39.7 / 44.6 (58.2), with SGD 41.7 / 35.4 / 38.8 (52.3). Digits, with SGD:
-    96.2 / 90.1 / 93.1 (98.4).
+    seeds 0 to 2: CIFAR-100 58.6 / 48.5 / 53.6 (63.6 by nearest neighbours), CIFAR-10 91.6 / 86.2 / 88.9 (91.4).
+    CIFAR-100 after 10,000 at a rate of 0.014 49.6 / 39.7 / 44.6 (58.2), with SGD 41.7 / 35.4 / 38.8 (52.3). Digits,
+    with SGD: 96.2 / 90.1 / 93.1 (98.4).
     """
     base = _benchmark(data)
     settings: dict[str, Any] = {"lr": 0.3}
