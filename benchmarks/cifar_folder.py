@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from openworld.commands.common import fail
+from openworld.config import did_you_mean
 from openworld.data.benchmarks import read_benchmark
 from openworld.data.dataset import Dataset
 from openworld.errors import UserError
@@ -37,6 +38,10 @@ def main() -> None:
         fail(str(error), 2)
     half = len(dataset.class_names) // 2
     known, new = options.known or dataset.class_names[:half], options.new or dataset.class_names[half:]
+    for name in (*known, *new):
+        if name not in dataset.class_names:
+            there = ", ".join(dataset.class_names)
+            fail(f"{name}: {options.data} has no such class{did_you_mean(name, dataset.class_names)} ({there})", 2)
     write(dataset, known, new, options)
 
 

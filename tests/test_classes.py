@@ -5,6 +5,7 @@ import torch
 from worlds import trained
 
 from openworld.classes import NAMES, Classes
+from openworld.commands.name import tell_what_was_put_together
 from openworld.config import replace
 from openworld.errors import UserError
 from openworld.recipes import digits
@@ -50,6 +51,18 @@ def test_the_same_name_merges_and_a_known_name_joins_the_known_class():
     assert joined.names == ("cat", "dog", "novel-1", "novel-3")
     assert joined.combined(torch.eye(5))[3].tolist() == [0, 1, 0, 0]
     assert Classes(("a  cat", "dog", "novel-1"), num_seen=2).renamed("novel-1", "a  cat").names == ("a  cat", "dog")
+
+
+def test_it_is_told_which_classes_became_one(capsys):
+    van = CLASSES.renamed("novel-1", "van")
+    tell_what_was_put_together(CLASSES, van)
+    tell_what_was_put_together(van, van)
+    assert capsys.readouterr().out == ""
+    tell_what_was_put_together(van, van.renamed("novel-3", "van").renamed("novel-2", "dog"))
+    assert capsys.readouterr().out.splitlines() == [
+        "dog and novel-2 are one class now, dog; novel-2=novel-2 takes that back",
+        "novel-1 and novel-3 are one class now, van; novel-3=novel-3 takes that back",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_flags_win_over_the_file_which_wins_over_the_recipe(tmp_path, monkeypatc
         (["train", "--resume"], "--resume needs --out"),
         (["train", "--device", "cuda"], "torch sees no GPU"),
         (["train", "cifar10"], "is missing: run `openworld data fetch cifar10`"),
-        (["evaluate", "nowhere"], "nowhere is not a run: it has no config.toml"),
+        (["evaluate", "nowhere"], "nowhere is not a run: there is no such folder"),
         (["evaluate"], "the following arguments are required: RUN"),
         (["trian"], "invalid choice: 'trian'"),
     ],
@@ -160,6 +160,8 @@ def test_a_run_is_not_overwritten_but_resumed(one_line, capsys):
     assert "started with seed = 0, not 1" in one_line()
     assert run("train", "--resume", "--out", "r", "--json", "--quiet") == 0
     assert json.loads(capsys.readouterr().out) == first
+    assert run("train", "--resume", "--out", "r") == 0
+    assert capsys.readouterr().err == "r was finished before; its result:\nto look at it: openworld report r\n"
 
 
 def test_train_prints_a_table_and_leaves_the_run_folder_of_the_design(capsys):
@@ -212,6 +214,27 @@ def test_evaluate_repeats_the_result_of_training(capsys):
     assert again["nmi"] == trained["nmi"]
     assert run("evaluate", "r", "--part", "unlabelled") == 0
     assert "unlabelled part, step 4" in capsys.readouterr().out
+
+
+def test_a_run_that_is_not_there_begins_and_says_so(capsys):
+    loud = [flag for flag in TINY if flag != "--quiet"]
+    assert run("train", *loud, "--resume", "--out", "r") == 0
+    assert capsys.readouterr().err.startswith("r held no run: a new one begins, on digits\n")
+
+
+def test_an_interrupted_preparation_has_begun_nothing(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("openworld.prepare.plan_run", interrupted)
+    assert run("train", *TINY, "--out", "r") == 130
+    assert "interrupted; nothing was begun yet: the same command begins it" in capsys.readouterr().err
+    assert not Path("r").exists()
+
+
+def test_without_a_gpu_a_large_network_is_warned_of(capsys):
+    assert run("train", *TINY, "--network", "resnet18-cifar", "--steps", 1, "--out", "r") == 0
+    assert "on a CPU a resnet18-cifar learns slowly" in capsys.readouterr().err
 
 
 def test_a_class_with_one_labelled_image_is_trained_on_with_a_warning(capsys):

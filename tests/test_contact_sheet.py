@@ -5,6 +5,8 @@ import torch
 from PIL import Image
 
 from openworld.data.contact_sheet import GAP, TEXT, Row, contact_sheet, rows_by_class, rows_of_views
+from openworld.data.dataset import Part
+from openworld.data.peek import some_of_each_class
 
 LINE = TEXT + GAP
 
@@ -63,6 +65,14 @@ def test_rows_by_class_hold_the_first_images_of_each_class():
         ("dog", [0, 2]),
         ("owl", []),
     ]
+
+
+def test_samples_of_a_class_are_taken_from_all_over_it():
+    """Files are often sorted by what they show."""
+    labels = np.array([0] * 19 + [-1] * 3)
+    part = Part(np.zeros((22, 8, 8, 3), dtype=np.uint8), labels)
+    assert some_of_each_class(part, num_classes=2, count=10) == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19, 20, 21]
+    assert some_of_each_class(part, num_classes=2, count=1) == [0, 19]
 
 
 def test_rows_of_views_hold_the_original_and_then_its_views():

@@ -217,9 +217,12 @@ def test_a_server_that_refuses(site, publish, tmp_path, status):
 def test_no_connection(monkeypatch, tmp_path, address):
     monkeypatch.setenv("no_proxy", "*")
     archive = Archive(address, "0" * 32, 10, 10, ("*",))
-    monkeypatch.setitem(BENCHMARKS, "toy", Benchmark("toy", read_toy, Source("", (archive,))))
+    monkeypatch.setitem(
+        BENCHMARKS, "toy", Benchmark("toy", read_toy, Source("get it by hand into {data_dir}", (archive,)))
+    )
     message = error_of(tmp_path)
     assert f"{address}: cannot be reached (" in message
+    assert message.endswith(f"; or get it by hand into {tmp_path}")
     assert "network" in message
     assert list(tmp_path.iterdir()) == []
 

@@ -204,8 +204,10 @@ def test_broken_images_are_refused_before_a_word_of_the_plan(broken, refused, le
     assert message.startswith("openworld: photos: 3 of 54 images cannot be used: ")
 
 
-def test_broken_images_are_dropped_if_asked_and_the_run_records_it(broken):
-    assert run("train", broken, *TINY, "--on-bad-image", "drop", "--out", "r") == 0
+def test_broken_images_are_dropped_if_asked_and_the_run_records_it(broken, capsys):
+    loud = [flag for flag in TINY if flag != "--quiet"]
+    assert run("train", broken, *loud, "--on-bad-image", "drop", "--out", "r") == 0
+    assert "left out: 3 broken images, which split.json names\n" in capsys.readouterr().err
     dropped = json.loads(Path("r/split.json").read_text())["dropped"]
     assert set(dropped) == {"labelled/dog/001.png", "unlabelled/cat/000.png", "test/fox/002.png"}
     assert RunFolder(Path("r")).summary()["dropped_images"] == 3

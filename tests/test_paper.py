@@ -58,7 +58,9 @@ def test_what_was_not_recorded_is_a_dash(monkeypatch, tmp_path):
 
 def test_without_an_item_all_are_listed(capsys):
     assert run("paper") == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(paper.ITEMS)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(paper.ITEMS)
+    assert max(map(len, lines)) <= 80
     assert run("paper", "--json") == 0
     assert json.loads(capsys.readouterr().out) == list(paper.ITEMS)
 

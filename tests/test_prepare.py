@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import openworld
 from openworld import prepare
 from openworld.class_count import Estimate
 from openworld.config import replace
+from openworld.learner import Learner
 from openworld.plan import plan_run
 from openworld.pretrain import plan_features
 from openworld.recipes import RECIPES, digits
@@ -77,6 +79,42 @@ def test_features_that_were_begun_are_finished_and_a_finished_run_needs_them_no_
     Path("r/simclr").rename("gone")
     Path("r/summary.json").unlink()
     assert run("train", *SHORT, *BEGIN, "--resume", "--out", "r") == 0
+
+
+def interrupt_at(step: int, monkeypatch, number: int = signal.SIGINT) -> None:
+    """The next run that makes so many steps is stopped there; those after it are not."""
+    learn = Learner.learn
+
+    def learn_and_interrupt(self):
+        learn(self)
+        if self.step == step:
+            monkeypatch.setattr(Learner, "learn", learn)
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(Learner, "learn", learn_and_interrupt)
+
+
+def test_a_run_that_is_stopped_while_its_features_are_learnt_is_resumed_by_its_folder_alone(monkeypatch, capsys):
+    assert run("train", *SHORT, *BEGIN, "--seed", 1, "--out", "whole") == 0
+    interrupt_at(2, monkeypatch)
+    assert run("train", *SHORT, *BEGIN, "--seed", 1, "--out", "r") == 130
+    assert "stopped at step 2; continue with: openworld train --resume --out r" in capsys.readouterr().err
+    assert run("train", "--resume", "--out", "r", "--device", "cpu", "--quiet") == 0
+    assert last_checkpoint(RunFolder(Path("r"))) == last_checkpoint(RunFolder(Path("whole")))
+    assert not Path("r/request.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("begun", "now", "steps"),
+    [([], ["--steps", 3], 3), (["--minutes", 1], ["--steps", 3], 3), (["--minutes", 0.01], [], 20)],
+)
+def test_what_is_asked_for_when_it_is_resumed_wins(begun, now, steps, monkeypatch):
+    flags = SHORT[2:] if begun else SHORT
+    interrupt_at(2, monkeypatch)
+    assert run("train", *flags, *begun, *BEGIN, "--out", "r") == 130
+    assert run("train", *now, "--resume", "--out", "r", "--device", "cpu", "--quiet") == 0
+    assert summary_of("r")["steps"] == steps
+    assert summary_of("r/simclr")["steps"] == 3
 
 
 def test_a_recipe_may_ask_for_features_and_says_for_how_many_steps():

@@ -115,6 +115,7 @@ def test_names_and_merged_classes_of_people(copy):
     page = page_of(copy)
     text = text_of(page)
     assert page.count('<details class="card" open data-name=') == 8
+    assert f"To name a class: openworld name {copy.path} novel-3=NAME" in text
     assert "8: 5 known, 3 new" in text
     assert "2 fewer than were trained" in text
     assert data_in(page)["confusion"]["columns"] == ["0", "1", "2", "3", "4", "van", "novel-3", "novel-5"]

@@ -81,8 +81,8 @@ def test_the_same_command_goes_on():
 @pytest.mark.parametrize(
     ("flags", "answer"),
     [
-        (["--start", "nowhere"], "--start nowhere is not a run: it has no config.toml"),
-        (["--start", "simcrl"], "it has no config.toml; did you mean simclr?"),
+        (["--start", "nowhere"], "--start nowhere is not a run: there is no such folder"),
+        (["--start", "simcrl"], "there is no such folder; did you mean simclr?"),
         (["--start", "first", "--network", "small-32"], "--start {first}: its network is of another kind"),
         (["--start", "lost"], "{lost} has not begun to train: it has no split.json"),
         (["--start", "taught", "--seed", 1], "--start {taught}: it was trained on other labels than this run has"),

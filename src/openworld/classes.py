@@ -48,6 +48,14 @@ class Classes:
         return tuple(self.given.get(output, output) for output in self.outputs)
 
     @property
+    def outputs_by_name(self) -> dict[str, list[str]]:
+        """What each class is made of."""
+        made_of: dict[str, list[str]] = {}
+        for output, name in zip(self.outputs, self.of_outputs, strict=True):
+            made_of.setdefault(name, []).append(output)
+        return made_of
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The M classes, each once; the seen ones first."""
         return tuple(dict.fromkeys(self.of_outputs))
@@ -91,6 +99,6 @@ class Classes:
             return called or [found]
         if found in self.names:
             raise UserError(f"{found} is a class of your labels: only classes that were found can be named")
-        there = tuple(dict.fromkeys((*self.names[self.num_seen :], *novel)))
-        listed = ", ".join(self.names[self.num_seen :]) or "none"
+        there = self.names[self.num_seen :]
+        listed = ", ".join(there) or "none"
         raise UserError(f"{found}: no such class was found{did_you_mean(found, there)} (there are {listed})")

@@ -329,12 +329,17 @@ def write_toml(config: Config) -> str:
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """'; did you mean X?' for the candidate nearest to a misspelt word, compared by the last part too."""
-    candidates = list(candidates)
-    by_last_part = {candidate.rsplit(".", 1)[-1]: candidate for candidate in candidates}
-    near = difflib.get_close_matches(word, candidates, n=1)
-    near = near or [by_last_part[m] for m in difflib.get_close_matches(word.rsplit(".", 1)[-1], by_last_part, n=1)]
-    return f"; did you mean {near[0]}?" if near else ""
+    """'; did you mean X?' for the candidate nearest to a misspelt word, compared by the last part too.
+
+    >>> did_you_mean("CIFAR10", ["cifar10", "cifar100"]), did_you_mean("step", ["training.steps"])
+    ('; did you mean cifar10?', '; did you mean training.steps?')
+    """
+    word, whole = word.casefold(), {candidate.casefold(): candidate for candidate in candidates}
+    by_last_part = {spelt.rsplit(".", 1)[-1]: candidate for spelt, candidate in whole.items()}
+    for known, spelt in ((whole, word), (by_last_part, word.rsplit(".", 1)[-1])):
+        for near in difflib.get_close_matches(spelt, known, n=1):
+            return f"; did you mean {known[near]}?"
+    return ""
 
 
 def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

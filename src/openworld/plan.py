@@ -23,6 +23,7 @@ from openworld.errors import UserError
 from openworld.learner import Learner
 from openworld.methods import METHODS
 from openworld.nets import frozen
+from openworld.progress import duration
 from openworld.recipes import RECIPES, recipe_for
 from openworld.record import FEATURES_RUN, RunFolder
 from openworld.runtime import Runtime
@@ -101,15 +102,27 @@ def settle(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = No
     config = replace(config, class_settings(dataset))
     if config.recipe == "own":
         config = replace(config, own_settings(dataset, runtime.device, asked.get("method", config.method)))
-    if is_file_of_shares(asked.get("prior")) and Path(asked["prior"]).is_file():
-        asked |= {"prior": str(Path(asked["prior"]).absolute())}
     start = asked.get("start")
     if start not in (None, FEATURES_RUN):
-        if not RunFolder(Path(start)).exists:
-            raise UserError(f"--start {start} is not a run: it has no config.toml{did_you_mean(start, [FEATURES_RUN])}")
-        asked |= {"start": str(Path(start).absolute()), "start_steps": None}  # found from every working directory
+        try:
+            RunFolder.open(Path(start))
+        except UserError as error:
+            raise UserError(f"--start {error}{did_you_mean(start, [FEATURES_RUN])}") from None
+        asked |= {"start_steps": None}
     refuse_idle_settings(asked, config, dataset)
-    return replace(config, asked), dataset
+    return replace(config, with_whole_paths(asked)), dataset
+
+
+def with_whole_paths(asked: dict[str, Any]) -> dict[str, Any]:
+    """With files and folders as they are found from every working directory."""
+    paths = {}
+    if "data" in asked:
+        paths["data"] = found_again(asked["data"])
+    if is_file_of_shares(asked.get("prior")) and Path(asked["prior"]).is_file():
+        paths["prior"] = str(Path(asked["prior"]).absolute())
+    if asked.get("start") not in (None, FEATURES_RUN):
+        paths["start"] = str(Path(asked["start"]).absolute())
+    return {**asked, **paths}
 
 
 def refuse_idle_settings(asked: dict[str, Any], usual: Config, dataset: Dataset) -> None:
@@ -299,6 +312,8 @@ def describe(
             f"{dataset.name}: {len(world.training.labelled):,} labelled {kind} of {num_seen} classes, "
             f"{len(world.training.unlabelled):,} unlabelled{tested}"
         )
+        if world.dropped:
+            lines.append(f"left out: {len(world.dropped):,} broken images, which split.json names")
         if dataset.left_out:
             lines.append(f"left out: {kinds_of(dataset.left_out)} (images end in {', '.join(sorted(SUFFIXES))})")
         total = config.problem.num_classes
@@ -313,9 +328,5 @@ def describe(
     if not METHODS[config.method].uses_labels:
         labelled, which = "", kind
     length = f"{training.steps:,} steps of {labelled}2 x {training.batch_unlabelled} {which}"
-    lines.append(f"{length}: {f'about {minutes_text(seconds)} from now (--minutes)' if seconds else 'as you say'}")
+    lines.append(f"{length}: {f'about {duration(seconds)} from now (--minutes)' if seconds else 'as you say'}")
     return lines
-
-
-def minutes_text(seconds: float) -> str:
-    return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.1f} minutes"

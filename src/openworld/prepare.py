@@ -1,6 +1,7 @@
 """All that comes before the first step of a run: features to begin with, the number of classes, the plan."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from openworld.data.problem import is_file_of_shares
 from openworld.errors import UserError
 from openworld.estimate import estimate_classes
 from openworld.learner import Learner
-from openworld.plan import OWN_MINUTES, Plan, plan_run, recipe_config, refuse_bad_length
+from openworld.plan import OWN_MINUTES, Plan, plan_run, recipe_config, refuse_bad_length, with_whole_paths
 from openworld.pretrain import learn_features, plan_features
 from openworld.record import ESTIMATE_FILES, FEATURES_RUN, RunFolder
 from openworld.runtime import Runtime
@@ -42,19 +43,21 @@ def prepare_run(
         shared["start_steps"] = training.start_steps
     for_features = {**asked, **{name: value for name, value in shared.items() if value is not None}}
     before = None if minutes is None else (SHARE_TO_BEGIN if begins else SHARE_TO_COUNT) * minutes
-    if counts:
-        estimate = estimate_classes(for_features, runtime, out, minutes=before, dataset=dataset)
-        if not runtime.quiet:
-            print(f"{estimate.text()}: {estimate.how_sure()}", file=sys.stderr, flush=True)
-        asked = {**asked, "num_classes": estimate.num_classes}
-    if begins:
-        features = RunFolder(out / FEATURES_RUN)
-        if not (counts and features.summary()):  # by which the classes were counted just now
-            is_as_long = bool(for_features.get("start_steps"))
-            learn_features(plan_features(for_features, runtime, before, dataset), out, runtime, is_as_long)
-        if minutes is not None and asked.get("start_steps"):  # that say how long, instead of a share of the minutes
-            before = min(features.summary()["seconds"] / 60, 0.99 * minutes)
-        asked = {**asked, "start_steps": features.config().training.steps}
+    in_memory = dataset is not None  # which could not be found again
+    with nullcontext() if in_memory else RunFolder(out).requested(with_whole_paths(asked), minutes):
+        if counts:
+            estimate = estimate_classes(for_features, runtime, out, minutes=before, dataset=dataset)
+            if not runtime.quiet:
+                print(f"{estimate.text()}: {estimate.how_sure()}", file=sys.stderr, flush=True)
+            asked = {**asked, "num_classes": estimate.num_classes}
+        if begins:
+            features = RunFolder(out / FEATURES_RUN)
+            if not (counts and features.summary()):  # by which the classes were counted just now
+                is_as_long = bool(for_features.get("start_steps"))
+                learn_features(plan_features(for_features, runtime, before, dataset), out, runtime, is_as_long)
+            if minutes is not None and asked.get("start_steps"):  # that say how long, instead of a share of the minutes
+                before = min(features.summary()["seconds"] / 60, 0.99 * minutes)
+            asked = {**asked, "start_steps": features.config().training.steps}
     left = None if minutes is None else minutes - before
     return plan_run(asked, runtime, left, dataset, count_is_estimated=counts)
 

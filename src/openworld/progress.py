@@ -10,6 +10,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_BETWEEN_REFRESHES = 0.25
 SECONDS_BEFORE_A_BAR = 0.5
+WIDE = 100
+"""Characters in a line of a terminal: on a narrower one there is no room for the speed."""
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(80), duration(300), duration(5 * 3600), duration(837_000)
+    ('80 seconds', '5.0 minutes', '5.0 hours', '9.7 days')
+    """
+    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 1.5 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
 class CountDisplay:
@@ -94,13 +107,14 @@ class ProgressDisplay:
             self.accuracy = "".join(f"{text} " for text in known) + " "
         now = time.monotonic()
         done, elapsed = step - self.start, max(now - self.began, 1e-9)
-        status = f"loss {loss:.3f}  {self.accuracy}{done * self.images_per_step / elapsed:,.0f} images/s"
+        status, speed = f"loss {loss:.3f}  {self.accuracy}", f"{done * self.images_per_step / elapsed:,.0f} images/s"
         if self.bar:
-            self.bar.update(self.task, completed=step, status=status)
+            is_wide = self.bar.console.width >= WIDE
+            self.bar.update(self.task, completed=step, status=f"{status}{speed}" if is_wide else status)
             self.next_due = now + SECONDS_BETWEEN_REFRESHES
         elif not self.quiet:
-            left = (self.total - step) * elapsed / max(done, 1)
-            print(f"step {step}/{self.total}  {status}  {left:,.0f} s left", file=sys.stderr, flush=True)
+            left = duration((self.total - step) * elapsed / max(done, 1))
+            print(f"step {step}/{self.total}  {status}{speed}  {left} left", file=sys.stderr, flush=True)
             self.next_due = now + SECONDS_BETWEEN_LINES
 
     def warn(self, message: str) -> None:

@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ FEATURES_RUN = "simclr"
 """Within a folder: the run whose features counted its classes, or with which it began. Also how `--start` calls it."""
 START = "start.json"
 """What is known of the run with which this one began."""
+REQUEST = "request.json"
+"""What was asked for, while features are learnt and the run itself has not begun."""
 ESTIMATE_FILES = ("estimate.json", "estimate.png")
 LOCK = "lock"
 """Locked, not only there, while a process trains: the lock of a killed process is free by itself."""
@@ -52,7 +54,8 @@ class RunFolder:
     def open(cls, path: Path) -> "RunFolder":
         run = cls(path)
         if not run.exists:
-            raise UserError(f"{path} is not a run: it has no config.toml")
+            why = "it has no config.toml" if path.exists() else "there is no such folder"
+            raise UserError(f"{path} is not a run: {why}")
         return run
 
     @property
@@ -75,6 +78,24 @@ class RunFolder:
     def start(self, name: str) -> "RunFolder":
         """The run with which this one begins, as `--start` calls it: in its own folder, or elsewhere."""
         return RunFolder(self.path / FEATURES_RUN if name == FEATURES_RUN else Path(name))
+
+    @contextmanager
+    def requested(self, asked: dict[str, Any], minutes: float | None) -> Iterator[None]:
+        """While features are learnt, this alone tells what the run is going to be; where none were begun, it goes."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.write_json(REQUEST, {"asked": asked, "minutes": minutes})
+        try:
+            yield
+        except BaseException:
+            if not self.start(FEATURES_RUN).exists:
+                (self.path / REQUEST).unlink()
+                with suppress(OSError):  # there was something else in it
+                    self.path.rmdir()
+            raise
+
+    def request(self) -> dict[str, Any] | None:
+        """What was asked for, where features were begun and the run itself was not."""
+        return None if self.exists else self.read_json(REQUEST)
 
     def remember_start(self, other: "RunFolder") -> None:
         """Result and evidence of the run with which this one begins: later, or elsewhere, it may be gone."""
@@ -126,6 +147,7 @@ class RunFolder:
             sessions = self.read_json("environment.json") or {"sessions": []}
             sessions["sessions"].append(environment(device))
             self.write_json("environment.json", sessions)
+            (self.path / REQUEST).unlink(missing_ok=True)
             yield
 
     def remember_seconds(self, seconds: float) -> None:
@@ -222,7 +244,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def _is_leftover(path: Path) -> bool:
     """Whether a file in a folder is only what a run left that ended before it began."""
-    return path.name in (LOCK, FEATURES_RUN, *ESTIMATE_FILES) or path.suffix == ".tmp"
+    return path.name in (LOCK, REQUEST, FEATURES_RUN, *ESTIMATE_FILES) or path.suffix == ".tmp"
 
 
 def new_path(data: str, what: str, seed: int) -> Path:

@@ -35,7 +35,7 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
     training, device = config.training, runtime.device
     learner = Learner(config, world.training, runtime)
     display = ProgressDisplay(training.steps, learner.batches.rows, runtime.quiet)
-    warn_of_weak_spots(world, display)
+    warn_of_weak_spots(config, world, display)
     saved = run.newest_checkpoint(display.warn)
     start = run.start(training.start) if training.start and saved is None else None
     if start:
@@ -117,7 +117,10 @@ def start_from(other: RunFolder, learner: Learner, world: OpenWorld, display: Pr
         learner.begin_with_clusters()
 
 
-def warn_of_weak_spots(world: OpenWorld, display: ProgressDisplay) -> None:
+def warn_of_weak_spots(config: Config, world: OpenWorld, display: ProgressDisplay) -> None:
+    network = config.training.network
+    if world.training.device.type == "cpu" and network.startswith("resnet"):
+        display.warn(f"there is no GPU, and on a CPU a {network} learns slowly: --steps shortens the run")
     counts = torch.bincount(world.training.labels, minlength=world.training.num_seen).tolist()
     single = [name for name, count in zip(world.class_names, counts, strict=False) if count == 1]
     if single:

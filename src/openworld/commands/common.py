@@ -3,6 +3,7 @@
 import argparse
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -146,6 +147,16 @@ def print_scores(title: str, scores: dict[str, Any]) -> None:
     print(f"NMI {scores['nmi']:.3f}   ARI {scores['ari']:.3f}")
 
 
+def screen_width() -> int:
+    """Characters in a line: tables and notes are made for 80 at least."""
+    return max(shutil.get_terminal_size().columns, 80)
+
+
+def print_folded(text: str, indent: str = "") -> None:
+    """Within the lines of the screen, all but the first indented."""
+    print(textwrap.fill(text, screen_width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+
+
 def print_table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]], texts: tuple[str, ...] = ()) -> None:
     """The first column is text, and those that `texts` names; the others are numbers, which are never broken up."""
     from rich.box import SIMPLE_HEAD
@@ -158,6 +169,6 @@ def print_table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]
         table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
     for row in rows:
         table.add_row(*map(one_line, row))
-    console = Console(width=max(shutil.get_terminal_size().columns, 80), markup=False, emoji=False)
+    console = Console(width=screen_width(), markup=False, emoji=False)
     console.print(title, style="italic", highlight=False)
     console.print(table)

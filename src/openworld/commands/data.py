@@ -85,7 +85,7 @@ def run_show(parsed: argparse.Namespace) -> int:
     import torch
 
     from openworld.data.contact_sheet import contact_sheet, rows_by_class, rows_of_views
-    from openworld.data.peek import first_of_each_class, peek
+    from openworld.data.peek import peek, some_of_each_class
     from openworld.data.problem import refuse_misfit
     from openworld.plan import settle
 
@@ -98,7 +98,7 @@ def run_show(parsed: argparse.Namespace) -> int:
         raise UserError(f"{dataset.name} holds features: there is nothing to look at")
     refuse_misfit(config, dataset)
     num_classes = len(dataset.class_names)
-    positions = first_of_each_class(dataset.train, num_classes, 1 if parsed.augmented else SHOWN_OF_A_CLASS)
+    positions = some_of_each_class(dataset.train, num_classes, 1 if parsed.augmented else SHOWN_OF_A_CLASS)
     if parsed.augmented:
         positions = positions[:MOST_SAMPLES]
         images = peek(dataset.train, positions, size)

@@ -38,6 +38,8 @@ def run(parsed: argparse.Namespace) -> int:
         if outputs:  # before the names: should it fail, the same command does it all again
             write_predictions(folder, outputs, classes, temperature)
         folder.write_json(NAMES, classes.given)
+    if not parsed.json:
+        tell_what_was_put_together(before, classes)
     tell(classes, class_sizes(outputs["unlabelled"], classes, temperature) if outputs else {}, parsed.json)
     if classes != before and not parsed.json and (folder.path / "report.html").exists():
         print(f"the report still has the old names: openworld report {parsed.run} makes it anew")
@@ -54,10 +56,17 @@ def changed(classes: "Classes", names: list[str], merge: list[str]) -> "Classes"
     return classes.merged(merge) if merge else classes
 
 
+def tell_what_was_put_together(before: "Classes", after: "Classes") -> None:
+    """One name for several may be what was wanted, or may not."""
+    names_before = dict(zip(before.outputs, before.of_outputs, strict=True))
+    for name, outputs in after.outputs_by_name.items():
+        moved = [output for output in outputs if names_before[output] != name]
+        if len(outputs) > 1 and moved:
+            print(f"{' and '.join(outputs)} are one class now, {name}; {moved[-1]}={moved[-1]} takes that back")
+
+
 def tell(classes: "Classes", sizes: dict[str, int], as_json: bool) -> None:
-    outputs = {name: [] for name in classes.names}
-    for output, name in zip(classes.outputs, classes.of_outputs, strict=True):
-        outputs[name].append(output)
+    outputs = classes.outputs_by_name
     if as_json:
         print(json.dumps({name: {"outputs": outputs[name], "unlabelled": sizes.get(name)} for name in outputs}))
         return

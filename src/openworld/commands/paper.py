@@ -9,12 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from openworld.commands import train
-from openworld.commands.common import Parser, add_command, print_table, print_warning
+from openworld.commands.common import Parser, add_command, print_folded, print_table
 from openworld.errors import UserError
 from openworld.paper import ITEMS, table_of
 from openworld.paper.accuracy import table_with, training_of
 from openworld.paper.recorded import Table
-from openworld.recipes import RECIPES
 
 
 def add(commands) -> None:
@@ -39,14 +38,17 @@ def run(parsed: argparse.Namespace) -> int:
         print(json.dumps(list(ITEMS)))
         return 0
     if parsed.item is None:
-        print("\n".join(f"{name:15}{make.__doc__}" for name, make in ITEMS.items()))
+        for name, make in ITEMS.items():
+            print_folded(f"{name:15}{make.__doc__}", indent=" " * 15)
         return 0
     table = train_row(parsed) if parsed.row else table_of(parsed.item)
     if parsed.json:
         print(json.dumps(asdict(table)))
         return 0
     print_table(table.title, table.header, table.rows)
-    print("\n".join(("", *table.notes)))
+    print()
+    for note in table.notes:
+        print_folded(note)
     if table.lines:
         from openworld.plots import draw_lines
 
@@ -80,20 +82,10 @@ def train_row(parsed: argparse.Namespace) -> Table:
     from openworld.record import RunFolder
 
     folder = RunFolder(training.out)
-    if folder.summary() is None:
-        warn_without_gpu(training)
     print(f"openworld {shlex.join(command)}", file=sys.stderr, flush=True)
     with redirect_stdout(sys.stderr) if parsed.json else nullcontext():
         training.command(training)
     return table_with(parsed.item, result_of(folder))
-
-
-def warn_without_gpu(training: argparse.Namespace) -> None:
-    from openworld.runtime import pick_device
-
-    network = RECIPES[training.recipe](training.data).training.network
-    if pick_device(training.device).type == "cpu" and network.startswith("resnet"):
-        print_warning(f"there is no GPU, and on a CPU a row's {network} takes days: --steps shortens the run")
 
 
 def train_parser() -> Parser:

@@ -25,6 +25,9 @@ from openworld.errors import UserError
 if TYPE_CHECKING:
     from openworld.record import RunFolder
 
+LENGTHS = ("steps", "epoch_steps")
+"""What --minutes settles."""
+
 
 def add(commands) -> None:
     parser = add_command(commands, "train", run, "Train on a set in which some classes have no label at all.")
@@ -62,7 +65,7 @@ def asked_for(parsed: argparse.Namespace) -> dict[str, Any]:
     """The fields that the user set: in the file, and over it by flags."""
     from_file = read_toml(parsed.config) if parsed.config else {}
     from_flags = {option.name: getattr(parsed, option.name) for option in options() if hasattr(parsed, option.name)}
-    beaten = ("steps", "epoch_steps") if parsed.minutes is not None else ()
+    beaten = LENGTHS if parsed.minutes is not None else ()
     beaten += ("start_steps",) if "start" in from_flags else ()
     return {**{name: value for name, value in from_file.items() if name not in beaten}, **from_flags}
 
@@ -79,25 +82,34 @@ def run(parsed: argparse.Namespace) -> int:
     from openworld.signals import Interrupted
     from openworld.train import train
 
-    runtime, world = runtime_of(parsed), None
+    runtime, world, minutes = runtime_of(parsed), None, parsed.minutes
     path = parsed.out or new_path(*(asked.get(name, getattr(Config, name)) for name in ("data", "method", "seed")))
     is_begun = parsed.resume and RunFolder(path).exists
     folder = RunFolder(path) if is_begun else RunFolder.new(path)
     try:
         if is_begun:
             config = unchanged(folder, asked)
-            if parsed.minutes is not None:
+            if minutes is not None:
                 raise UserError("--minutes sets the length of a new run; this one has its steps already")
         else:
-            plan = prepare_run(asked, runtime, path, parsed.minutes)
+            if parsed.resume and folder.request():
+                asked, minutes = as_requested(asked, minutes, **folder.request())
+            plan = prepare_run(asked, runtime, path, minutes)
             config, world = plan.config, plan.world
+            if parsed.resume and "data" not in asked and not parsed.quiet:
+                print(f"{path} held no run: a new one begins, on {config.data}", file=sys.stderr, flush=True)
             if not parsed.quiet:
                 print("".join(f"{line}\n" for line in plan.lines), end="", file=sys.stderr, flush=True)
-        summary = (is_begun and folder.summary()) or train(config, folder, runtime, world)
+        summary = folder.summary() if is_begun else None
+        if summary and not parsed.quiet:
+            print(f"{path} was finished before; its result:", file=sys.stderr, flush=True)
+        summary = summary or train(config, folder, runtime, world)
     except Interrupted as stopped:
         if folder.summary():
             fail(f"stopped when the run was finished; {folder.resume_command} shows the result", stopped.exit_code)
         fail(f"{stopped}; {how_to_go_on(folder)}", stopped.exit_code)
+    except KeyboardInterrupt:  # while nothing trains
+        fail(f"interrupted; {how_to_go_on(folder)}", 130)
     except torch.OutOfMemoryError:
         advice = "" if is_begun else ": lower --batch-labelled and --batch-unlabelled, or --image-size"
         raise UserError(f"{TOO_LITTLE_MEMORY}{advice}") from None
@@ -108,14 +120,27 @@ def run(parsed: argparse.Namespace) -> int:
         print(json.dumps({**summary, "run": str(folder.path)}))
     else:
         print_summary(config, summary)
-        print(f"run folder: {folder.path}")
+        print(f"run folder: {folder.path}", flush=True)
+        if not parsed.quiet:
+            print(f"to look at it: openworld report {shlex.quote(str(folder.path))}", file=sys.stderr)
     return 0
 
 
 def how_to_go_on(folder: "RunFolder") -> str:
-    if folder.exists:
+    if folder.exists or folder.request():
         return f"continue with: {folder.resume_command}"
-    return f"continue with the same settings and --resume --out {shlex.quote(str(folder.path))}"
+    return "nothing was begun yet: the same command begins it"
+
+
+def as_requested(
+    now: dict[str, Any], minutes_now: float | None, asked: dict[str, Any], minutes: float | None
+) -> tuple[dict[str, Any], float | None]:
+    """What was asked for when a run's features were begun, but for what is asked for now."""
+    if "steps" in now:
+        minutes = None
+    if minutes_now is not None:
+        minutes, asked = minutes_now, {name: value for name, value in asked.items() if name not in LENGTHS}
+    return {**asked, **now}, minutes
 
 
 def print_summary(config: Config, summary: dict[str, Any]) -> None:
@@ -135,19 +160,13 @@ def print_summary(config: Config, summary: dict[str, Any]) -> None:
 
 def unchanged(folder: "RunFolder", asked: dict[str, Any]) -> Config:
     """A resumed run goes on as it began; only a folder or file may have moved, which the fingerprint guards."""
-    from openworld.data.opening import found_again
-    from openworld.data.problem import is_file_of_shares
-    from openworld.record import FEATURES_RUN
+    from openworld.plan import with_whole_paths
 
     config = folder.config()
     before = flatten(config)
-    data = found_again(asked.get("data", config.data))
+    asked = with_whole_paths({"data": config.data, **asked})
+    data = asked["data"]
     is_path = Path(data).exists() and Path(config.data).is_absolute()
-    asked = {**asked, "data": data}
-    if is_file_of_shares(asked.get("prior")):
-        asked["prior"] = str(Path(asked["prior"]).absolute())
-    if asked.get("start") not in (None, FEATURES_RUN):
-        asked["start"] = str(Path(asked["start"]).absolute())
     for name, value in asked.items():
         may_differ = name == "data" and is_path and not folder.summary()
         is_settled = (name, value) == ("recipe", "auto") or (

@@ -36,6 +36,10 @@ TIMEOUT = 30
 BLOCK = 1 << 16
 
 
+class Unreachable(UserError):
+    """A server that does not answer."""
+
+
 def fetch(name: str, data_dir: Path, progress: Progress) -> Path:
     """Brings a benchmark into `data_dir` and returns its folder; one that is already there is left as it is."""
     benchmark = find_benchmark(name)
@@ -53,6 +57,8 @@ def fetch(name: str, data_dir: Path, progress: Progress) -> Path:
         for archive, part in zip(archives, parts, strict=True):
             _download(archive, part, progress)
         _install(name, parts, downloads / f"{name}.tmp", folder, progress)
+    except Unreachable as error:
+        raise UserError(f"{error}; or {how_to_get(name, data_dir)}") from None
     except OSError as error:
         raise UserError(
             f"{error.filename or data_dir}: cannot be written ({error.strerror or error}); make room, or choose "
@@ -141,7 +147,7 @@ def _request(url: str, start: int) -> HTTPResponse | None:
         raise UserError(f"{url}: the server answers {error.code} {error.reason}; try again later") from None
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or str(error) or type(error).__name__
-        raise UserError(
+        raise Unreachable(
             f"{url}: cannot be reached ({reason}); check the network connection and run the same command again"
         ) from None
 

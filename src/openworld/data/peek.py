@@ -27,10 +27,11 @@ def _decoded(path: Path, size: int | None) -> np.ndarray:
         raise UserError(f"{path} {error}") from None
 
 
-def first_of_each_class(part: Part, num_classes: int, count: int) -> list[int]:
-    """Positions: the first so many of every class, and of the samples without one."""
-    return [
-        int(position)
-        for label in (*range(num_classes), -1)
-        for position in np.flatnonzero(part.labels == label)[:count]
-    ]
+def some_of_each_class(part: Part, num_classes: int, count: int) -> list[int]:
+    """Positions: so many of every class, and of the samples without one, from its first to its last sample."""
+    positions = []
+    for label in (*range(num_classes), -1):
+        members = np.flatnonzero(part.labels == label)
+        chosen = np.linspace(0, len(members) - 1, min(count, len(members))).round().astype(np.int64)
+        positions += members[chosen].tolist()
+    return positions

@@ -1,5 +1,6 @@
 """A gallery for every class: what the network takes for its best examples, and what it is least sure of."""
 
+import shlex
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,7 +90,16 @@ def gallery_section(facts: Facts, is_new: bool, galleries: list[Gallery], pictur
         tag("button", "close all", type="button", class_="close-all"),
         class_="tools",
     )
-    return join(tag("p", told, class_="lead"), tools if len(chosen) > 6 else None, *cards)
+    lead = tag("p", told, how_to_name(facts) if is_new else None, class_="lead")
+    return join(lead, tools if len(chosen) > 6 else None, *cards)
+
+
+def how_to_name(facts: Facts) -> Html | None:
+    nameless = next((name for name in facts.names if name.startswith("novel-")), None)
+    if nameless is None:
+        return None
+    words = shlex.join(["openworld", "name", str(facts.run.path), f"{nameless}=NAME"])
+    return join(" To name a class: ", tag("code", words))
 
 
 def _card(
