@@ -81,10 +81,9 @@ def paper_table() -> str:
     rows = []
     for item, table in TABLES.items():
         for data in table.rows:
-            rows += [
-                (row[0], f"{table.labelled:g}%", *row[1:])
-                for row in (printed_rows(item, data)[-1], *our_rows(item, data))
-            ]
+            ours = our_rows(item, data)
+            beside = [printed_rows(item, data)[-1]] if ours else []
+            rows += [(row[0], f"{table.labelled:g}%", *row[1:]) for row in (*beside, *ours)]
     return markdown((HEADER[0], "labels", *HEADER[1:]), rows)
 
 
