@@ -77,7 +77,7 @@ def estimation_table() -> str:
 
 
 def paper_table() -> str:
-    """Of every data set the paper's own row, and ours as far as they are recorded."""
+    """Of every data set of which something is recorded: the paper's own row, and ours."""
     rows = []
     for item, table in TABLES.items():
         for data in table.rows:

@@ -232,11 +232,9 @@ def test_json_and_paper_say_the_same(results, capsys):
 # The README's -----------------------------------------------------------------------------------------------
 
 
-def test_the_readme_has_the_papers_own_rows_and_the_recorded_ones(results, monkeypatch):
+def test_the_readme_has_the_recorded_rows_each_below_the_papers_own(results, monkeypatch):
     results(a_result(0), a_result(1))
     lines = script("readme_table", monkeypatch).paper_table().splitlines()
-    assert sum("TRSSL (paper)" in line for line in lines) == 6
-    assert len(lines) == 2 + 6 + 1
-    at = next(number for number, line in enumerate(lines) if "cifar100, TRSSL" in line)
-    assert lines[at].startswith("| cifar100, TRSSL (paper) | 10% | 68.5 | 52.1 | 60.3 | ")
-    assert lines[at + 1].startswith("| cifar100, paper, 40,000 steps | 10% | 61.0±1.4 | ")
+    assert len(lines) == 2 + 2  # of what was not recorded, there is nothing to be compared
+    assert lines[2].startswith("| cifar100, TRSSL (paper) | 10% | 68.5 | 52.1 | 60.3 | ")
+    assert lines[3].startswith("| cifar100, paper, 40,000 steps | 10% | 61.0±1.4 | ")
