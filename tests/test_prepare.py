@@ -99,7 +99,8 @@ def test_a_run_that_is_stopped_while_its_features_are_learnt_is_resumed_by_its_f
     interrupt_at(2, monkeypatch)
     assert run("train", *SHORT, *BEGIN, "--seed", 1, "--out", "r") == 130
     assert "stopped at step 2; continue with: openworld train --resume --out r" in capsys.readouterr().err
-    assert run("train", "--resume", "--out", "r", "--device", "cpu", "--quiet") == 0
+    assert run("train", "--resume", "--out", "r", "--device", "cpu") == 0
+    assert "a new one begins" not in capsys.readouterr().err
     assert last_checkpoint(RunFolder(Path("r"))) == last_checkpoint(RunFolder(Path("whole")))
     assert not Path("r/request.json").exists()
 

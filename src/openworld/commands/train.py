@@ -92,17 +92,17 @@ def run(parsed: argparse.Namespace) -> int:
             if minutes is not None:
                 raise UserError("--minutes sets the length of a new run; this one has its steps already")
         else:
-            if parsed.resume and folder.request():
-                asked, minutes = as_requested(asked, minutes, **folder.request())
+            request = folder.request() if parsed.resume else None
+            if request:
+                asked, minutes = as_requested(asked, minutes, **request)
             plan = prepare_run(asked, runtime, path, minutes)
             config, world = plan.config, plan.world
-            if parsed.resume and "data" not in asked and not parsed.quiet:
-                print(f"{path} held no run: a new one begins, on {config.data}", file=sys.stderr, flush=True)
-            if not parsed.quiet:
-                print("".join(f"{line}\n" for line in plan.lines), end="", file=sys.stderr, flush=True)
+            if parsed.resume and not request and "data" not in asked:
+                tell(parsed, f"{path} held no run: a new one begins, on {config.data}")
+            tell(parsed, *plan.lines)
         summary = folder.summary() if is_begun else None
-        if summary and not parsed.quiet:
-            print(f"{path} was finished before; its result:", file=sys.stderr, flush=True)
+        if summary:
+            tell(parsed, f"{path} was finished before; its result:")
         summary = summary or train(config, folder, runtime, world)
     except Interrupted as stopped:
         if folder.summary():
@@ -121,9 +121,15 @@ def run(parsed: argparse.Namespace) -> int:
     else:
         print_summary(config, summary)
         print(f"run folder: {folder.path}", flush=True)
-        if not parsed.quiet:
-            print(f"to look at it: openworld report {shlex.quote(str(folder.path))}", file=sys.stderr)
+        tell(parsed, f"to look at it: openworld report {shlex.quote(str(folder.path))}")
     return 0
+
+
+def tell(parsed: argparse.Namespace, *lines: str) -> None:
+    """Beside the result, for who wants to know."""
+    if not parsed.quiet:
+        for line in lines:
+            print(line, file=sys.stderr, flush=True)
 
 
 def how_to_go_on(folder: "RunFolder") -> str:
