@@ -118,6 +118,20 @@ def test_what_is_asked_for_when_it_is_resumed_wins(begun, now, steps, monkeypatc
     assert summary_of("r/simclr")["steps"] == 3
 
 
+def test_a_run_that_learns_its_features_is_no_place_for_another(monkeypatch, refused):
+    photos = write_photos(Path("photos"))
+    interrupt_at(2, monkeypatch)
+    assert run("train", *SHORT, *BEGIN, "--out", "r") == 130
+    there = {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()}
+    assert "r holds a run already: add --resume to continue it" in refused("train", *SHORT, "--out", "r")
+    told = refused("train", photos, *SHORT, "--resume", "--out", "r")
+    assert "the run was started with data = digits, not photos: start a new one for that" in told
+    Path("r/request.json").write_text('{"a": 1}')  # damaged, or of another version
+    assert "r exists and is not a run" in refused("train", *SHORT, "--resume", "--out", "r")
+    del there[Path("r/request.json")]
+    assert all(path.read_bytes() == content for path, content in there.items())
+
+
 def test_a_recipe_may_ask_for_features_and_says_for_how_many_steps():
     assert run("train", *SHORT, "--recipe", "pretrained", "--start-steps", 3, "--out", "r") == 0
     assert (summary_of("r")["recipe"], summary_of("r")["start"]) == ("pretrained", "simclr")

@@ -44,7 +44,7 @@ class RunFolder:
     def new(cls, path: Path) -> "RunFolder":
         """A run to be, in a folder that is empty or not there; nothing is written before training can begin."""
         run = cls(path)
-        if run.exists:
+        if run.exists or run.request():
             raise UserError(f"{path} holds a run already: add --resume to continue it, or choose another --out")
         if path.exists() and not (path.is_dir() and all(_is_leftover(entry) for entry in path.iterdir())):
             raise UserError(f"{path} exists and is not a run: choose another --out")
@@ -94,8 +94,11 @@ class RunFolder:
             raise
 
     def request(self) -> dict[str, Any] | None:
-        """What was asked for, where features were begun and the run itself was not."""
-        return None if self.exists else self.read_json(REQUEST)
+        """What was asked for, where features were begun and the run itself was not; None if it cannot be understood."""
+        match None if self.exists else self.read_json(REQUEST):
+            case {"asked": dict(asked), "minutes": minutes} if asked.keys() <= {option.name for option in options()}:
+                return {"asked": asked, "minutes": minutes}
+        return None
 
     def remember_start(self, other: "RunFolder") -> None:
         """Result and evidence of the run with which this one begins: later, or elsewhere, it may be gone."""
@@ -244,7 +247,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def _is_leftover(path: Path) -> bool:
     """Whether a file in a folder is only what a run left that ended before it began."""
-    return path.name in (LOCK, REQUEST, FEATURES_RUN, *ESTIMATE_FILES) or path.suffix == ".tmp"
+    return path.name in (LOCK, FEATURES_RUN, *ESTIMATE_FILES) or path.suffix == ".tmp"
 
 
 def new_path(data: str, what: str, seed: int) -> Path:

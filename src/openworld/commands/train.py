@@ -85,14 +85,14 @@ def run(parsed: argparse.Namespace) -> int:
     runtime, world, minutes = runtime_of(parsed), None, parsed.minutes
     path = parsed.out or new_path(*(asked.get(name, getattr(Config, name)) for name in ("data", "method", "seed")))
     is_begun = parsed.resume and RunFolder(path).exists
-    folder = RunFolder(path) if is_begun else RunFolder.new(path)
+    request = RunFolder(path).request() if parsed.resume else None
+    folder = RunFolder(path) if is_begun or request else RunFolder.new(path)
     try:
         if is_begun:
             config = unchanged(folder, asked)
             if minutes is not None:
                 raise UserError("--minutes sets the length of a new run; this one has its steps already")
         else:
-            request = folder.request() if parsed.resume else None
             if request:
                 asked, minutes = as_requested(asked, minutes, **request)
             plan = prepare_run(asked, runtime, path, minutes)
@@ -142,6 +142,11 @@ def as_requested(
     now: dict[str, Any], minutes_now: float | None, asked: dict[str, Any], minutes: float | None
 ) -> tuple[dict[str, Any], float | None]:
     """What was asked for when a run's features were begun, but for what is asked for now."""
+    from openworld.data.opening import found_again
+
+    data = asked.get("data", Config.data)
+    if found_again(now.get("data", data)) != data:
+        raise UserError(f"the run was started with data = {data}, not {now['data']}: start a new one for that")
     if "steps" in now:
         minutes = None
     if minutes_now is not None:
