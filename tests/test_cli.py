@@ -52,6 +52,12 @@ def test_help_answers_without_torch_in_half_a_second():
     assert fastest < 0.5
 
 
+def test_training_waits_for_no_library_that_only_draws_or_estimates():
+    code = "import sys, openworld.prepare; print(sorted({'matplotlib', 'scipy.stats', 'sklearn'} & set(sys.modules)))"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output == "[]\n"
+
+
 def test_flags_are_frozen():
     """A new flag is a decision: write it into flags.txt."""
     flags = [f"{name} {flag}" for name, flags in flags_of_commands().items() for flag in flags]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.stats import t as students_t
+from scipy.special import stdtrit  # Student's t; scipy.stats would take half a second to import
 from torch import Generator, Tensor
 
 from openworld.errors import UserError
@@ -217,7 +217,7 @@ def jackknife_error(others: Sequence[float]) -> float | None:
         return None
     count = len(others)
     deviation = np.sqrt((count - 1) / count * np.square(np.array(others) - np.mean(others)).sum())
-    return float(students_t.ppf((1 + SURENESS) / 2, count - 1) * deviation)
+    return float(stdtrit(count - 1, (1 + SURENESS) / 2) * deviation)
 
 
 # By k-means, as in the paper ---------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from openworld.evaluate import load_average
 from openworld.features import extract
 from openworld.methods import METHODS
 from openworld.plan import settle
-from openworld.plots import draw_class_count
 from openworld.pretrain import learn_features, plan_features, settings_for_features
 from openworld.progress import CountDisplay
 from openworld.record import RunFolder
@@ -53,6 +52,8 @@ def estimate_classes(
     folder = RunFolder(out)
     out.mkdir(parents=True, exist_ok=True)
     folder.write_json("estimate.json", estimate.to_json())
+    from openworld.plots import draw_class_count  # matplotlib, for which no other run should wait
+
     draw_class_count(estimate, out / "estimate.png")
     return estimate
 
