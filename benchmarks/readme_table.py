@@ -5,6 +5,7 @@ from pathlib import Path
 
 from openworld.paper import estimation
 from openworld.paper.accuracy import HEADER, TABLES, our_rows, printed_rows
+from openworld.paper.recorded import told
 
 ROOT = Path(__file__).parent.parent
 
@@ -73,7 +74,7 @@ def estimation_table() -> str:
         for splits in [result["other_splits"]]
     ]
     head = "| 40 other splits | neighbours' accuracy | estimate | mean error, % | intervals that hold the truth, % |"
-    return markdown(table.header, table.rows) + "\n".join(["", head, "|---|---|---|---|---|", *spread]) + "\n"
+    return markdown(table.header, table.texts()) + "\n".join(["", head, "|---|---|---|---|---|", *spread]) + "\n"
 
 
 def paper_table() -> str:
@@ -83,7 +84,7 @@ def paper_table() -> str:
         for data in table.rows:
             ours = our_rows(item, data)
             beside = [printed_rows(item, data)[-1]] if ours else []
-            rows += [(row[0], f"{table.labelled:g}%", *row[1:]) for row in (*beside, *ours)]
+            rows += [(told(row[0]), f"{table.labelled:g}%", *map(told, row[1:])) for row in (*beside, *ours)]
     return markdown((HEADER[0], "labels", *HEADER[1:]), rows)
 
 

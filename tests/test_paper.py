@@ -33,10 +33,17 @@ def test_every_cell_has_its_column():
 
 def test_the_estimates_are_those_recorded():
     estimates = json.loads((RESULTS / "estimation-cifar100.json").read_text())["estimates"]
-    row = next(row for row in paper.estimation().rows if row[0] == "cifar100")
+    row = next(row for row in paper.estimation().texts() if row[0] == "cifar100")
     assert row[1:4] == ("100", "117", "87")
     assert row[4].startswith(f"{estimates['neighbours']['num_classes']} ")
     assert row[5:] == (str(estimates["paper"]["num_classes"]), str(estimates["paper-plain"]["num_classes"]))
+
+
+def test_json_has_the_interval_of_an_estimate(capsys):
+    told = json.loads((RESULTS / "estimation-cifar100.json").read_text())["estimates"]["neighbours"]
+    assert run("paper", "estimation", "--json") == 0
+    row = next(row for row in json.loads(capsys.readouterr().out)["rows"] if row[0] == "cifar100")
+    assert row[1:5] == [100, 117, 87, {key: told[key] for key in ("num_classes", "low", "high")}]
 
 
 def test_the_default_estimator_is_within_5_per_cent_on_cifar100():
@@ -52,7 +59,7 @@ def test_wrong_numbers_of_classes_span_a_quarter_each_way():
 
 def test_what_was_not_recorded_is_a_dash(monkeypatch, tmp_path):
     monkeypatch.setattr(recorded, "results_dir", lambda: tmp_path)
-    assert {row[4] for row in paper.estimation().rows} == {"-"}
+    assert {row[4] for row in paper.estimation().texts()} == {"-"}
     assert paper.sensitivity().rows == []
 
 

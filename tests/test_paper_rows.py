@@ -133,7 +133,8 @@ def test_a_row_is_trained_shown_recorded_and_in_the_table(small_rows, results, c
         "cifar10, TRSSL (paper)",
         "cifar10, paper, 4 steps: this run",
     ]
-    assert rows[-1][1:6] == [*(f"{summary[part]:.1f}" for part in recorded.PARTS), f"{summary['all'] - 92.2:+.1f}", "1"]
+    scores = [{"mean": summary[part], "std": None} for part in recorded.PARTS]
+    assert rows[-1][1:6] == [*scores, pytest.approx(summary["all"] - 92.2, abs=0.06), [1]]
     assert "run folder: runs/paper/table1-cifar10-paper-seed1" in captured.err
     assert "learns slowly" not in captured.err
 

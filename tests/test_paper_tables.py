@@ -57,7 +57,7 @@ def a_result(seed: int = 0, settings: dict | None = None, **fields) -> dict:
     ],
 )
 def test_what_the_paper_prints(item, own, rivals):
-    printed = {row[0].removesuffix(" (paper)"): row[1:4] for row in table_of(item).rows}
+    printed = {row[0].removesuffix(" (paper)"): row[1:4] for row in table_of(item).texts()}
     for method, scores in {**{f"{data}, TRSSL": scores for data, scores in own.items()}, **rivals}.items():
         assert printed[method] == scores
     assert list(TABLES[item].rows) == list(own)
@@ -223,10 +223,17 @@ def test_a_copy_under_the_name_of_another_seed_does_not_count(results):
     assert ours()[0][5] == "0"
 
 
-def test_json_and_paper_say_the_same(results, capsys):
-    results(a_result(0))
+def test_json_has_numbers(results, capsys):
+    results(a_result(0), a_result(1))
     assert run("paper", "table1", "--json") == 0
-    assert [tuple(row) for row in json.loads(capsys.readouterr().out)["rows"]] == table_of("table1").rows
+    table = json.loads(capsys.readouterr().out)
+    rows = {row[0]: dict(zip(table["header"], row, strict=True)) for row in table["rows"]}
+    assert list(rows) == [row[0] for row in table_of("table1").rows]
+    ours = rows["cifar100, paper, 40,000 steps"]
+    assert ours["Seen"] == {"mean": 61.0, "std": pytest.approx(2**0.5)}
+    assert (ours["gap"], ours["seeds"], ours["min"], ours["on"]) == (-8.8, [0, 1], 10.0, "H200")
+    assert rows["cifar100, TRSSL (paper)"]["All"] == {"mean": 60.3, "std": None}
+    assert rows["cifar100, TRSSL (paper)"]["gap"] is None
 
 
 # The README's -----------------------------------------------------------------------------------------------

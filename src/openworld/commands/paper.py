@@ -45,7 +45,7 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print(json.dumps(asdict(table)))
         return 0
-    print_table(table.title, table.header, table.rows)
+    print_table(table.title, table.header, table.texts())
     print()
     for note in table.notes:
         print_folded(note)

@@ -7,10 +7,10 @@ from typing import Any
 
 from openworld.config import flatten, options
 from openworld.errors import UserError
-from openworld.paper.recorded import PARTS, Table, recorded_runs
+from openworld.paper.recorded import PARTS, Cell, Difference, Scores, Table, recorded_runs
 from openworld.recipes import RECIPES, recipe_for
 
-Scores = tuple[float, float, float]
+Printed = tuple[float, float, float]
 """Seen, novel and all, in per cent."""
 
 
@@ -19,9 +19,9 @@ class DataRows:
     """The rows of one data set."""
 
     num_classes: int
-    paper: Scores
+    paper: Printed
     """Of the paper's own method."""
-    rivals: dict[str, Scores]
+    rivals: dict[str, Printed]
     paper_flags: tuple[str, ...] = ()
     """What the paper sets here and nowhere else."""
 
@@ -88,7 +88,7 @@ def labels50() -> Table:
 def accuracy_table(item: str) -> Table:
     rows = []
     for data in TABLES[item].rows:
-        not_recorded = [(f"{data}, ours: not recorded", *"-" * (len(HEADER) - 1))]
+        not_recorded = [(f"{data}, ours: not recorded", *[None] * (len(HEADER) - 1))]
         rows += [*printed_rows(item, data), *(our_rows(item, data) or not_recorded)]
     return Table(TABLES[item].title, HEADER, rows, (*NOTES, *TABLES[item].notes))
 
@@ -104,16 +104,16 @@ def table_with(item: str, result: dict[str, Any]) -> Table:
 # Rows -------------------------------------------------------------------------------------------------------
 
 
-def printed_rows(item: str, data: str) -> list[tuple[str, ...]]:
+def printed_rows(item: str, data: str) -> list[tuple[Cell, ...]]:
     """The rivals', and last the paper's own."""
     printed = {**TABLES[item].rows[data].rivals, "TRSSL": TABLES[item].rows[data].paper}
     return [
-        (f"{data}, {method} (paper)", *(f"{score:.1f}" for score in scores), "-", "-", "-", "-")
+        (f"{data}, {method} (paper)", *(over_seeds([score]) for score in scores), None, None, None, None)
         for method, scores in printed.items()
     ]
 
 
-def our_rows(item: str, data: str) -> list[tuple[str, ...]]:
+def our_rows(item: str, data: str) -> list[tuple[Cell, ...]]:
     """A row for each way in which runs were made, over their seeds; the plainest way first."""
     fitting = [run for run in recorded_runs() if run["dataset"] == data and not objections(run, item)]
     fitting.sort(key=lambda run: (run["recipe"], run["steps"], "start_run" in run, changed_flags(run)))
@@ -123,22 +123,21 @@ def our_rows(item: str, data: str) -> list[tuple[str, ...]]:
     return [our_row(label, results, TABLES[item].rows[data]) for label, results in ways.items()]
 
 
-def our_row(label: str, results: list[dict[str, Any]], printed: DataRows) -> tuple[str, ...]:
-    shown = round(statistics.mean(result["all"] for result in results), 1)
-    gap = shown - printed.paper[PARTS.index("all")]
+def our_row(label: str, results: list[dict[str, Any]], printed: DataRows) -> tuple[Cell, ...]:
+    scores = {part: over_seeds([result[part] for result in results]) for part in PARTS}
+    gap = round(scores["all"].mean, 1) - printed.paper[PARTS.index("all")]  # of the numbers that are shown
     return (
         label,
-        *(spread([result[part] for result in results]) for part in PARTS),
-        f"{gap:+.1f}",
-        ", ".join(str(seed) for seed in sorted(result["seed"] for result in results)),
-        f"{statistics.mean(result['total_seconds'] for result in results) / 60:.1f}",
+        *scores.values(),
+        Difference(round(gap, 1)),
+        tuple(sorted(result["seed"] for result in results)),
+        round(statistics.mean(result["total_seconds"] for result in results) / 60, 1),
         ", ".join(sorted({result["device"].removeprefix("NVIDIA ") for result in results})),
     )
 
 
-def spread(scores: list[float]) -> str:
-    deviation = f"±{statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
-    return f"{statistics.mean(scores):.1f}{deviation}"
+def over_seeds(scores: list[float]) -> Scores:
+    return Scores(statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else None)
 
 
 # Which run belongs where ------------------------------------------------------------------------------------

@@ -3,16 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from openworld.paper.recorded import PARTS, Table, recorded
-
-
-def told(estimate: dict[str, Any] | None) -> str:
-    if estimate is None:
-        return "-"
-    if "refused" in estimate:
-        return "refused"
-    return f"{estimate['num_classes']} ({estimate['low']}-{estimate['high'] or '?'})"
-
+from openworld.paper.recorded import PARTS, Cell, Count, Difference, Table, recorded
 
 ESTIMATION = {  # the number of classes; the paper's estimate with and without reassignment
     "cifar10": (10, 10, 10),
@@ -26,12 +17,10 @@ ESTIMATION = {  # the number of classes; the paper's estimate with and without r
 def estimation() -> Table:
     """The tables "Estimation of the number of novel classes", with and without reassignment."""
 
-    def row(name: str) -> tuple[str, ...]:
-        truth, *printed = ESTIMATION[name]
+    def row(name: str) -> tuple[Cell, ...]:
         ours = (recorded(f"estimation-{name}") or {"estimates": {}})["estimates"]
-        cells = [told(ours.get("neighbours"))]
-        cells += [str(ours[key]["num_classes"]) if key in ours else "-" for key in ("paper", "paper-plain")]
-        return name, str(truth), *("-" if number is None else str(number) for number in printed), *cells
+        theirs = (ours.get(key, {}).get("num_classes") for key in ("paper", "paper-plain"))
+        return name, *ESTIMATION[name], count_of(ours.get("neighbours")), *theirs
 
     header = ("", "truth", "paper", "plain", "ours", "its way", "its plain")
     notes = (
@@ -48,12 +37,20 @@ def estimation() -> Table:
     return Table("How many classes are in there", header, list(map(row, ESTIMATION)), notes, lines, axes)
 
 
+def count_of(estimate: dict[str, Any] | None) -> Cell:
+    if estimate is None:
+        return None
+    if "refused" in estimate:
+        return "refused"
+    return Count(estimate["num_classes"], estimate["low"], estimate["high"])
+
+
 def sensitivity() -> Table:
     """The figure "Accuracy as a function of class estimation error" on CIFAR-100."""
     result = recorded("sensitivity-cifar100")
     runs = sorted(finished(result or {"trials": []}), key=lambda summary: summary["num_classes"])
     rows = [
-        (str(run["num_classes"]), f"{run['num_classes'] - 100:+d} %", *(f"{run[part]:.1f}" for part in PARTS))
+        (run["num_classes"], Difference(run["num_classes"] - 100), *(float(run[part]) for part in PARTS))
         for run in runs
     ]
     lines = {"ours": [(run["num_classes"] - 100.0, run["all"]) for run in runs], "paper": [(0.0, 60.3), (17.0, 54.8)]}
@@ -62,7 +59,7 @@ def sensitivity() -> Table:
         f"ours: {flags}; one seed, a fiftieth of the paper's steps: what counts is the shape.",
         "paper: All 60.3 with 100 classes, and 54.8 with its estimate of 117; its figure prints no other numbers.",
     )
-    header = ("classes assumed", "error", "Seen", "Novel", "All")
+    header = ("classes assumed", "error, %", "Seen", "Novel", "All")
     axes = "error of the number of classes (per cent)", "All (per cent)"
     return Table("Accuracy with a wrong number of classes, CIFAR-100", header, rows, notes, lines, axes)
 

@@ -12,16 +12,64 @@ RUNS = "tables"
 
 
 @dataclass(frozen=True)
+class Scores:
+    """Of several seeds: their mean, and how far they spread; of one, the score itself."""
+
+    mean: float
+    std: float | None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" + ("" if self.std is None else f"±{self.std:.1f}")
+
+
+@dataclass(frozen=True)
+class Count:
+    """An estimated number of classes, and its interval; one that is open at its end has no high."""
+
+    num_classes: int
+    low: int
+    high: int | None
+
+    def __str__(self) -> str:
+        return f"{self.num_classes} ({self.low}-{self.high or '?'})"
+
+
+class Difference(float):
+    """Told with its sign."""
+
+
+Cell = str | int | float | Scores | Count | tuple[int, ...] | None
+
+
+def told(cell: Cell) -> str:
+    """As people are shown it."""
+    match cell:
+        case None:
+            return "-"
+        case Difference():
+            return f"{cell:+.1f}"
+        case float():
+            return f"{cell:.1f}"
+        case tuple():
+            return ", ".join(map(str, cell))
+        case _:
+            return str(cell)
+
+
+@dataclass(frozen=True)
 class Table:
-    """For people: the first column is text, the others are numbers."""
+    """The first column is text, the others are numbers."""
 
     title: str
     header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: list[tuple[Cell, ...]]
     notes: tuple[str, ...]
     lines: dict[str, list[tuple[float, float]]] | None = None
     """Of a figure: the points of each line by its name."""
     axes: tuple[str, str] = ("", "")
+
+    def texts(self) -> list[tuple[str, ...]]:
+        return [tuple(map(told, row)) for row in self.rows]
 
 
 def results_dir() -> Path:
