@@ -35,8 +35,8 @@ def test_the_estimates_are_those_recorded():
     estimates = json.loads((RESULTS / "estimation-cifar100.json").read_text())["estimates"]
     row = next(row for row in paper.estimation().texts() if row[0] == "cifar100")
     assert row[1:4] == ("100", "117", "87")
-    assert row[4].startswith(f"{estimates['neighbours']['num_classes']} ")
-    assert row[5:] == (str(estimates["paper"]["num_classes"]), str(estimates["paper-plain"]["num_classes"]))
+    ours = [estimates[way] for way in ("neighbours", "paper", "paper-plain")]
+    assert list(row[4:]) == ["{num_classes} ({low}-{high})".format(**estimate) for estimate in ours]
 
 
 def test_json_has_the_interval_of_an_estimate(capsys):
@@ -61,6 +61,8 @@ def test_what_was_not_recorded_is_a_dash(monkeypatch, tmp_path):
     monkeypatch.setattr(recorded, "results_dir", lambda: tmp_path)
     assert {row[4] for row in paper.estimation().texts()} == {"-"}
     assert paper.sensitivity().rows == []
+    assert run("paper", "estimation", "--out", tmp_path / "out") == 0
+    assert not (tmp_path / "out").exists()  # there is nothing to draw
 
 
 def test_without_an_item_all_are_listed(capsys):

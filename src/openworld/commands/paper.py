@@ -49,12 +49,13 @@ def run(parsed: argparse.Namespace) -> int:
     print()
     for note in table.notes:
         print_folded(note)
-    if table.lines:
+    lines = {name: points for name, points in (table.lines or {}).items() if points}
+    if lines:
         from openworld.plots import draw_lines
 
         parsed.out.mkdir(parents=True, exist_ok=True)
         path = parsed.out / f"{parsed.item}.png"
-        draw_lines({name: points for name, points in table.lines.items() if points}, (table.title, *table.axes), path)
+        draw_lines(lines, (table.title, *table.axes), path)
         print(f"drawn: {path}")
     return 0
 

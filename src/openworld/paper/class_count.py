@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from openworld.paper.recorded import PARTS, Cell, Count, Difference, Table, recorded
+from openworld.paper.recorded import PARTS, Cell, Count, Scores, Table, recorded
 
 ESTIMATION = {  # the number of classes; the paper's estimate with and without reassignment
     "cifar10": (10, 10, 10),
@@ -19,13 +19,13 @@ def estimation() -> Table:
 
     def row(name: str) -> tuple[Cell, ...]:
         ours = (recorded(f"estimation-{name}") or {"estimates": {}})["estimates"]
-        theirs = (ours.get(key, {}).get("num_classes") for key in ("paper", "paper-plain"))
-        return name, *ESTIMATION[name], count_of(ours.get("neighbours")), *theirs
+        return name, *ESTIMATION[name], *(count_of(ours.get(way)) for way in ("neighbours", "paper", "paper-plain"))
 
     header = ("", "truth", "paper", "plain", "ours", "its way", "its plain")
     notes = (
         "paper: as printed, k-means on SimCLR features; plain: without reassignment.",
-        "ours: by neighbours, with its interval, on our SimCLR features; the last two: its ways, on the same.",
+        "ours: by neighbours, with its interval, on our SimCLR features; the last two: its ways, on the same, with the "
+        "interval of the ten best k.",
         "-: not printed in the paper, or not recorded; refused: it said that it cannot tell from these features.",
     )
     curve = (recorded("estimation-cifar100") or {"curve": []})["curve"]
@@ -50,8 +50,7 @@ def sensitivity() -> Table:
     result = recorded("sensitivity-cifar100")
     runs = sorted(finished(result or {"trials": []}), key=lambda summary: summary["num_classes"])
     rows = [
-        (run["num_classes"], Difference(run["num_classes"] - 100), *(float(run[part]) for part in PARTS))
-        for run in runs
+        (run["num_classes"], run["num_classes"] - 100, *(Scores(run[part], None) for part in PARTS)) for run in runs
     ]
     lines = {"ours": [(run["num_classes"] - 100.0, run["all"]) for run in runs], "paper": [(0.0, 60.3), (17.0, 54.8)]}
     flags = " ".join(result["trials"][0]["flags"]) if result else "nothing recorded yet"

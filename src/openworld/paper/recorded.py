@@ -13,7 +13,7 @@ RUNS = "tables"
 
 @dataclass(frozen=True)
 class Scores:
-    """Of several seeds: their mean, and how far they spread; of one, the score itself."""
+    """The mean, and how far seeds spread; nothing is known of that where there is one run, or one printed number."""
 
     mean: float
     std: float | None
@@ -58,7 +58,7 @@ def told(cell: Cell) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """The first column is text, the others are numbers."""
+    """The first column says what a row is; the others are mostly numbers."""
 
     title: str
     header: tuple[str, ...]
