@@ -14,15 +14,17 @@ WIDE = 100
 """Characters in a line of a terminal: on a narrower one there is no room for the speed."""
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | None) -> str:
     """
-    >>> duration(80), duration(300), duration(5 * 3600), duration(837_000)
-    ('80 seconds', '5.0 minutes', '5.0 hours', '9.7 days')
+    >>> duration(80), duration(300), duration(5 * 3600), duration(837_000), duration(None)
+    ('80 s', '5.0 min', '5.0 h', '9.7 days', '-')
     """
-    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+    if seconds is None:
+        return "-"
+    for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 1.5 * length:
             return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} seconds"
+    return f"{seconds:.0f} s"
 
 
 class CountDisplay:

@@ -7,7 +7,7 @@ from typing import Any
 
 from openworld.config import flatten, options
 from openworld.errors import UserError
-from openworld.paper.recorded import PARTS, Cell, Difference, Scores, Table, recorded_runs
+from openworld.paper.recorded import PARTS, Cell, Difference, Score, Table, recorded_runs
 from openworld.recipes import RECIPES, recipe_for
 
 Printed = tuple[float, float, float]
@@ -110,7 +110,7 @@ def printed_rows(item: str, data: str) -> list[tuple[Cell, ...]]:
     """The rivals', and last the paper's own."""
     printed = {**TABLES[item].rows[data].rivals, "TRSSL": TABLES[item].rows[data].paper}
     return [
-        (f"{data}, {method} (paper)", *(Scores(score, None) for score in scores), None, None, None, None)
+        (f"{data}, {method} (paper)", *(Score(score, None) for score in scores), None, None, None, None)
         for method, scores in printed.items()
     ]
 
@@ -138,8 +138,8 @@ def our_row(label: str, results: list[dict[str, Any]], printed: DataRows) -> tup
     )
 
 
-def over_seeds(scores: list[float]) -> Scores:
-    return Scores(statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else None)
+def over_seeds(scores: list[float]) -> Score:
+    return Score(statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else None)
 
 
 # Which run belongs where ------------------------------------------------------------------------------------

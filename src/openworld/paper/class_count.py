@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from openworld.paper.recorded import PARTS, Cell, Count, Scores, Table, recorded
+from openworld.paper.recorded import PARTS, Cell, Count, Score, Table, recorded
 
 ESTIMATION = {  # the number of classes; the paper's estimate with and without reassignment
     "cifar10": (10, 10, 10),
@@ -49,9 +49,7 @@ def sensitivity() -> Table:
     """The figure "Accuracy as a function of class estimation error" on CIFAR-100."""
     result = recorded("sensitivity-cifar100")
     runs = sorted(finished(result or {"trials": []}), key=lambda summary: summary["num_classes"])
-    rows = [
-        (run["num_classes"], run["num_classes"] - 100, *(Scores(run[part], None) for part in PARTS)) for run in runs
-    ]
+    rows = [(run["num_classes"], run["num_classes"] - 100, *(Score(run[part], None) for part in PARTS)) for run in runs]
     lines = {"ours": [(run["num_classes"] - 100.0, run["all"]) for run in runs], "paper": [(0.0, 60.3), (17.0, 54.8)]}
     flags = " ".join(result["trials"][0]["flags"]) if result else "nothing recorded yet"
     notes = (

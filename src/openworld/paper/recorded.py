@@ -12,7 +12,7 @@ RUNS = "tables"
 
 
 @dataclass(frozen=True)
-class Scores:
+class Score:
     """The mean, and how far seeds spread; nothing is known of that where there is one run, or one printed number."""
 
     mean: float
@@ -38,7 +38,7 @@ class Difference(float):
     """Told with its sign."""
 
 
-Cell = str | int | float | Scores | Count | tuple[int, ...] | None
+Cell = str | int | float | Score | Count | tuple[int, ...] | None
 
 
 def told(cell: Cell) -> str:

@@ -9,11 +9,12 @@ from urllib.parse import quote
 from openworld.config import flatten
 from openworld.errors import UserError
 from openworld.metrics import score_text
+from openworld.progress import duration
 from openworld.record import RunFolder
 from openworld.report.charts import Line, class_colour, line_chart
 from openworld.report.markup import Html, join, table, tag
 from openworld.report.page import shell
-from openworld.report.results import CURVES, duration, points
+from openworld.report.results import CURVES, points
 
 SCORES = ("seen", "novel", "all")
 

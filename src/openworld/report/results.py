@@ -9,6 +9,7 @@ import numpy as np
 from openworld.config import Training, flatten, options
 from openworld.data.opening import IN_MEMORY
 from openworld.metrics import PROTOCOLS, score_text
+from openworld.progress import duration
 from openworld.record import FEATURES_RUN
 from openworld.report.charts import Line, line_chart, share_bars
 from openworld.report.collect import Facts
@@ -22,18 +23,6 @@ CURVES = {
     "lr": "Learning rate",
 }
 SCORES = {"seen": "var(--seen)", "novel": "var(--novel)", "all": "var(--all)"}
-
-
-def duration(seconds: float | None) -> str:
-    """
-    >>> duration(28.5), duration(240), duration(9000)
-    ('28 s', '4.0 min', '2.5 h')
-    """
-    if seconds is None:
-        return "-"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def headline_section(facts: Facts) -> Html:
