@@ -23,7 +23,7 @@ from openworld.class_count import estimate_as_in_the_paper, estimate_by_neighbou
 from openworld.data.problem import pose
 from openworld.engine import wait_for
 from openworld.errors import UserError
-from openworld.estimate import features_of_run, judge
+from openworld.planning.counting import features_of_run, judge
 from openworld.record import RunFolder, environment
 from openworld.runtime import make_runtime
 

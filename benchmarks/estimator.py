@@ -21,7 +21,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from openworld import OpenWorldClassifier
-from openworld.config import replace, write_toml
+from openworld.config import replace
+from openworld.config_files import write_toml
 from openworld.metrics import accuracy, confusion_matrix
 from openworld.recipes import own
 from openworld.record import environment
@@ -66,7 +67,7 @@ def open_world(samples: np.ndarray, digits: np.ndarray, seed: int, settings: dic
     began = time.monotonic()
     model = OpenWorldClassifier(num_classes=10, random_state=seed, device="cpu", settings=settings)
     model.fit(samples[learnt], labels)
-    counts = confusion_matrix(digits[judged], model.predict(samples[judged]), num_classes=10, num_seen=5)
+    counts = confusion_matrix(digits[judged], model.predict(samples[judged]), num_classes=10, num_ids=10)
     scores = accuracy(counts, num_seen=5)
     return {"known": scores.seen, "new": scores.novel, "all": scores.all, "seconds": time.monotonic() - began}
 

@@ -23,7 +23,7 @@ def main() -> None:
     scores = []
     for seed in range(10):
         clusters = KMeans(10, n_init=10, random_state=seed).fit(train).predict(test)
-        counts = confusion_matrix(dataset.test.labels, clusters, num_classes=10, num_seen=0)
+        counts = confusion_matrix(dataset.test.labels, clusters, num_classes=10, num_ids=10)
         scores.append(accuracy(counts, num_seen=0).all)
     content = {
         "command": "python benchmarks/kmeans_pixels.py",

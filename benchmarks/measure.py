@@ -16,15 +16,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from openworld.cli import make_parser
 from openworld.commands.common import runtime_of
-from openworld.commands.train import asked_for
-from openworld.config import write_toml
-from openworld.prepare import prepare_run
+from openworld.commands.train import request_of
+from openworld.config_files import write_toml
+from openworld.planning.request import carry_out
 from openworld.record import RunFolder, environment
-from openworld.train import train
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -42,11 +42,12 @@ def main() -> None:
     runs = []
     for seed in ours.seeds:
         with tempfile.TemporaryDirectory() as folder:
-            run = RunFolder(Path(folder) / "run")
-            plan = prepare_run({**asked_for(parsed), "seed": seed}, runtime, run.path)
-            summary = train(plan.config, run, runtime, plan.world)
+            run, request = RunFolder(Path(folder) / "run"), request_of(parsed)
+            request = replace(request, settings={**request.settings, "seed": seed})
+            summary = carry_out(request, run, runtime)
             runs.append({**summary, "epochs": run.metrics()})
-        record(ours, plan.config, runtime.device, runs)
+            config = run.config()
+        record(ours, config, runtime.device, runs)
         print(json.dumps({key: summary[key] for key in ("seed", "seen", "novel", "all", "seconds")}))
 
 

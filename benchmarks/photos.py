@@ -23,7 +23,7 @@ from measure import RESULTS, commit
 
 from openworld.bench.timing import seconds_of
 from openworld.config import replace
-from openworld.data.batches import Batches
+from openworld.data.batches import Batches, View, Views
 from openworld.data.dataset import Dataset, Files, Part
 from openworld.data.problem import OpenWorld, pose
 from openworld.engine import CALLS_BEFORE_RECORDING, wait_for
@@ -88,7 +88,7 @@ def decode_every_time(world: OpenWorld) -> OpenWorld:
 
 def loader_rate(config, world: OpenWorld, steps: int = 10) -> float:
     """Samples a second, when nobody uses them; of each unlabelled one two views are made, which do not count."""
-    batches = Batches(world.training, config.training, config.seed, num_views=1)
+    batches = Batches(world.training, config.training, config.seed, Views(unlabelled=(View(),)))
     for step in range(FIRST):
         batches.draw(step)
     began = time.perf_counter()

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from measure import RESULTS, commit, spread
 
-from openworld.config import Config, replace, write_toml
+from openworld.config import Config, replace
+from openworld.config_files import write_toml
 from openworld.learner import Learner
 from openworld.recipes import digits
 from openworld.record import RunFolder, environment

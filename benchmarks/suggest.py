@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from measure import RESULTS, commit, spread
 
-from openworld.config import Config, replace, write_toml
+from openworld.config import Config, replace
+from openworld.config_files import write_toml
 from openworld.data.benchmarks import read_benchmark
 from openworld.data.dataset import Dataset
 from openworld.data.own import from_arrays

@@ -22,11 +22,10 @@ from measure import RESULTS, commit
 
 from openworld.cli import make_parser
 from openworld.commands.common import runtime_of
-from openworld.commands.train import asked_for
-from openworld.prepare import prepare_run
+from openworld.commands.train import request_of
+from openworld.planning.request import carry_out
 from openworld.record import RunFolder, environment
 from openworld.signals import Interrupted
-from openworld.train import train
 
 
 def main() -> None:
@@ -47,7 +46,7 @@ def main() -> None:
         if left <= 0:
             break
         with tempfile.TemporaryDirectory() as passing:
-            folder = RunFolder.new((options.runs or Path(passing)) / label)
+            folder = RunFolder((options.runs or Path(passing)) / label)
             trial = {"label": label, **run(shlex.split(f"{options.base} {flags}"), folder, left)}
         content["environment"] = trial.pop("environment")
         content["trials"].append(trial)
@@ -63,8 +62,7 @@ def run(flags: list[str], folder: RunFolder, seconds: float) -> dict:
     signal.signal(signal.SIGTERM, stop_at_once)  # while nothing trains; training stops by itself
     alarm.start()
     try:
-        plan = prepare_run(asked_for(parsed), runtime, folder.path, parsed.minutes)
-        train(plan.config, folder, runtime, plan.world)
+        carry_out(request_of(parsed), folder, runtime)
     except Interrupted:
         pass
     finally:

@@ -182,6 +182,7 @@ def recorded_shares(monkeypatch, name: str, count: int) -> dict[str, float]:
     ("name", "probabilities"),
     [
         ("cifar", {"_jitter": 0.6, "solarize": 0.1, "equalize": 0.1}),
+        ("simclr", {"_jitter": 0.8, "grayscale": 0.2}),
         ("tiny", {"_jitter": 0.5, "grayscale": 0.2, "gaussian_blur": 0.2}),
         ("photos", {"_jitter": 0.5, "grayscale": 0.2, "gaussian_blur": 0.2}),
         ("imagenet", {"_jitter": 0.5, "grayscale": 0.2, "gaussian_blur": 0.2}),
@@ -194,6 +195,14 @@ def test_changes_are_made_as_often_as_stated(monkeypatch, name, probabilities):
     assert set(shares) == set(probabilities)
     for change, probability in probabilities.items():
         assert_about(shares[change], probability, count)
+
+
+@pytest.mark.parametrize("name", ["simclr", "tiny", "photos", "imagenet"])
+def test_about_a_fifth_of_the_views_of_colour_images_are_gray(name):
+    count = 2000
+    views = family_of(name).random(noise_images(count, 3, 16), generator(0, "gray"))
+    is_gray = (views.amax(dim=1) - views.amin(dim=1)).flatten(1).amax(dim=1) < 1e-6
+    assert_about(is_gray.float().mean().item(), 0.2, count)
 
 
 def recorded_jitter(monkeypatch, count: int) -> tuple[Tensor, ...]:

@@ -1,17 +1,16 @@
 """Batch k of a run is a function of the seed and of k alone."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import pytest
 import torch
 from torch import Tensor
-from worlds import training_set
+from worlds import tensors_of, training_set
 
 from openworld.config import Training
 from openworld.data.augment import Family
-from openworld.data.batches import Batch, Batches
+from openworld.data.batches import Batch, Batches, Views
 from openworld.errors import UserError
 from openworld.rng import generator
 
@@ -31,12 +30,12 @@ def make_batches(seed: int = 0, batch_labelled: int = 4, batch_unlabelled: int =
         augment="digits",
     )
     training = Training(augment="digits", batch_labelled=batch_labelled, batch_unlabelled=batch_unlabelled)
-    return Batches(data, training, seed, num_views=2)
+    return Batches(data, training, seed, Views())
 
 
 def equal(first: Batch, second: Batch) -> bool:
-    pairs = zip(vars(first).values(), vars(second).values(), strict=True)
-    return all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in pairs)
+    pairs = zip(tensors_of(first), tensors_of(second), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
 
 
 def test_a_batch_depends_on_nothing_but_seed_and_step():
@@ -60,7 +59,8 @@ def test_views_of_the_same_images_differ_between_seeds_and_steps():
     views = []
     for seed, step in ((0, 0), (0, 1), (1, 0)):
         batches = make_batches(seed)
-        views.append(batches.data.family.view(images, batches.draw(step).numbers[:, :1]))
+        _, numbers = batches.draw(step).samples_and_numbers
+        views.append(batches.data.family.view(images, numbers[:, :1]))
     assert all_differ(views)
 
 
@@ -130,8 +130,9 @@ def test_rows_belong_to_their_labels_and_index():
     unchanged = Family(
         draw=lambda images, source: images, view=lambda images, numbers: images, plain=lambda images: images
     )
-    batches.data = dataclasses.replace(batches.data, family=unchanged)
+    batches.families = [unchanged]
     batch = batches.at(5)
     assert torch.equal(batch.labelled, batches.data.labelled.take(batch.labels))
     assert torch.equal(batch.views, batches.data.unlabelled.take(batch.index.repeat(2)))
-    assert len(batch.labelled) + len(batch.views) == batches.rows
+    assert torch.equal(batch.images, torch.cat([batch.labelled, batch.views]))
+    assert len(batch.images) == batches.rows == batches.rows_at_once

@@ -10,6 +10,7 @@ import torch
 from openworld import checkpoint
 from openworld.checkpoint import DamagedCheckpoint
 from openworld.errors import UserError
+from openworld.formats import CHECKPOINT_FORMAT
 from openworld.record import RunFolder
 
 
@@ -66,10 +67,12 @@ def test_everything_is_on_the_disk_before_the_folder_gets_its_name(tmp_path, mon
     assert events.index("rename") == len(list(target.iterdir())) + 1  # every file, and the folder's own entries
 
 
-def test_a_checkpoint_of_another_format_is_refused(tmp_path, monkeypatch):
-    path = save(tmp_path, 1)
-    monkeypatch.setattr(checkpoint, "FORMAT_VERSION", 99)
-    with pytest.raises(UserError, match="has format 2; this openworld reads format 99"):
+@pytest.mark.parametrize("version", [1, CHECKPOINT_FORMAT + 1])
+def test_a_checkpoint_of_another_format_is_refused(tmp_path, monkeypatch, version):
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "CHECKPOINT_FORMAT", version)
+        path = save(tmp_path, 1)
+    with pytest.raises(UserError, match=f"has format {version}; this openworld reads 2 to {CHECKPOINT_FORMAT}"):
         checkpoint.load(path)
 
 

@@ -11,9 +11,10 @@ from worlds import RUNTIME, flags_of_commands, run
 
 from openworld.cli import make_parser
 from openworld.commands.common import print_table
-from openworld.commands.train import asked_for
+from openworld.commands.train import request_of
 from openworld.data.benchmarks import read_benchmark
-from openworld.plan import plan_run
+from openworld.planning.plan import open_and_pose, plan_run
+from openworld.planning.settings import keyed
 from openworld.record import RunFolder
 
 FROZEN_FLAGS = Path(__file__).parent / "flags.txt"
@@ -23,7 +24,8 @@ TINY += ["--uncertainty-views", "2", "--device", "cpu", "--quiet"]
 
 def resolved(*arguments: str):
     """The configuration of a benchmark, whether it is there or not."""
-    return plan_run(asked_for(make_parser().parse_args(["train", *arguments])), RUNTIME).config
+    asked = keyed(request_of(make_parser().parse_args(["train", *arguments])).settings)
+    return plan_run(asked, open_and_pose(asked, RUNTIME), RUNTIME).config
 
 
 @pytest.fixture
@@ -53,14 +55,14 @@ def test_help_answers_without_torch_in_half_a_second():
 
 
 def test_training_waits_for_no_library_that_only_draws_or_estimates():
-    code = "import sys, openworld.prepare; print(sorted({'matplotlib', 'scipy.stats', 'sklearn'} & set(sys.modules)))"
+    code = "import sys, openworld.planning.request\nprint({'matplotlib', 'scipy.stats', 'sklearn'} & set(sys.modules))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert output == "[]\n"
+    assert output == "set()\n"
 
 
 def test_flags_are_frozen():
-    """A new flag is a decision: write it into flags.txt."""
-    flags = [f"{name} {flag}" for name, flags in flags_of_commands().items() for flag in flags]
+    """A new flag is a decision: write it into flags.txt. Those with a method's name follow from the others."""
+    flags = [f"{name} {flag}" for name, flags in flags_of_commands().items() for flag in flags if "." not in flag]
     assert sorted(flags) == FROZEN_FLAGS.read_text().splitlines()
 
 
@@ -82,18 +84,33 @@ def test_a_table_breaks_long_names_and_no_number(monkeypatch, capsys):
     assert "68.4±0.4  1,234,567" in lines[3]
 
 
-def test_flags_win_over_the_file_which_wins_over_the_recipe(tmp_path, monkeypatch):
-    monkeypatch.setattr("openworld.plan.open_dataset", lambda *_: read_benchmark("digits", Path("nowhere")))
+@pytest.mark.parametrize(
+    "sections",
+    [
+        "[answers]\ntemperature = 0.3\n[trssl]\nepsilon = 0.2\n",
+        "[trssl]\ntemperature = 0.3\nepsilon = 0.2\n",  # as it was written until format 2
+    ],
+)
+def test_flags_win_over_the_file_which_wins_over_the_recipe(tmp_path, monkeypatch, sections):
+    monkeypatch.setattr("openworld.planning.plan.open_dataset", lambda *_: read_benchmark("digits", Path("nowhere")))
     file = tmp_path / "settings.toml"
-    file.write_text('recipe = "paper"\nseed = 5\n[trssl]\ntemperature = 0.3\nepsilon = 0.2\n')
+    file.write_text(f'recipe = "paper"\nseed = 5\n{sections}')
+    assert resolved("cifar10", "--config", str(file)).answers.temperature == 0.3
     config = resolved("cifar10", "--config", str(file), "--temperature", "0.4")
-    assert config.trssl.temperature == 0.4
-    assert config.trssl.epsilon == 0.2
+    assert config.answers.temperature == 0.4
+    assert config.options.epsilon == 0.2
     assert config.seed == 5
     assert config.training.network == "resnet18-cifar"
     assert config.recipe == "paper"
     assert resolved().training.network == "small"
-    assert resolved("--no-mixup").trssl.mixup is False
+    assert resolved("--no-mixup").options.mixup is False
+
+
+@pytest.mark.parametrize("flag", ["--epsilon", "--trssl.epsilon"])
+def test_a_flag_of_the_method_wins_over_the_file_too(flag):
+    Path("settings.toml").write_text("[trssl]\nepsilon = 0.2\n")
+    assert resolved("--config", "settings.toml").options.epsilon == 0.2
+    assert resolved("--config", "settings.toml", flag, "0.3").options.epsilon == 0.3
 
 
 @pytest.mark.parametrize(
@@ -232,7 +249,7 @@ def test_an_interrupted_preparation_has_begun_nothing(monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("openworld.prepare.plan_run", interrupted)
+    monkeypatch.setattr("openworld.planning.prepare.plan_run", interrupted)
     assert run("train", *TINY, "--out", "r") == 130
     assert "interrupted; nothing was begun yet: the same command begins it" in capsys.readouterr().err
     assert not Path("r").exists()

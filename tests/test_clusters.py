@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from worlds import training_set
+from worlds import cosine_head, training_set
 
 from openworld.clusters import class_means, cluster, clustered_head, whitened, whitening
 from openworld.kmeans import kmeans_sweep
@@ -21,7 +21,7 @@ def test_a_head_of_clusters_tells_classes_apart_that_nobody_has_labelled():
     data = training_set(
         images[labelled], kinds[labelled], images[unlabelled], torch.full((6,), 1 / 6), num_seen=3, augment="digits"
     )
-    network = build_network("small", 6, data.mean, data.std, generator(1, "weights"))
+    network = build_network("small", (1, 8, 8), data.mean, data.std, cosine_head(6), generator(1, "weights"))
     network.train()(images / 255)  # statistics for BatchNorm; nothing is learnt
     network = frozen(network)
     head = clustered_head(network, data, generator(0, "clusters"))
@@ -131,7 +131,7 @@ def test_samples_that_are_all_the_same_are_no_error():
 def test_a_head_has_no_empty_rows_where_samples_are_fewer_than_classes_or_the_prior_gives_one_nothing():
     images = torch.arange(5, dtype=torch.uint8).repeat_interleave(64).view(5, 1, 8, 8) * 40
     data = training_set(images[:2], torch.tensor([0, 1]), images[2:], torch.full((8,), 1 / 8), 2, augment="digits")
-    network = build_network("small", 8, data.mean, data.std, generator(1, "weights"))
+    network = build_network("small", (1, 8, 8), data.mean, data.std, cosine_head(8), generator(1, "weights"))
     network.train()(images / 255)
     for last in (1.0, 0.0):
         shares = torch.tensor([1.0] * 7 + [last])

@@ -3,23 +3,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from worlds import RUNTIME
+from worlds import RUNTIME, run
 
-from openworld.config import (
-    Config,
-    Problem,
-    SimclrOptions,
-    Training,
-    TrsslOptions,
-    flatten,
-    options,
-    read_toml,
-    replace,
-    write_toml,
-)
+from openworld.config import SECTIONS, Config, Training, flatten, options, replace
+from openworld.config_files import read_toml, write_toml
 from openworld.errors import UserError
 from openworld.methods import METHODS
-from openworld.prepare import prepare_run
+from openworld.planning.prepare import prepare_run
 from openworld.recipes import RECIPES, recipe_for
 from openworld.record import RunFolder
 from openworld.train import train
@@ -31,29 +21,37 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_the_help_names_every_recipe():
-    (told,) = (option.help for option in options() if option.name == "recipe")
-    assert all(name in told for name in RECIPES)
+def test_the_help_names_every_recipe_and_every_method(capsys):
+    assert run("train", "--help") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"There are {', '.join(RECIPES)}." in told
+    assert f"--method NAME How to train. One of {', '.join(METHODS)}." in told
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_resolved_configuration_survives_the_file(tmp_path, name):
-    config = replace(RECIPES[name]("digits"), {"num_classes": 12, "prior": 'a "b".txt', "mixup": False, "seed": 7})
+    config = RECIPES[name]("digits")
+    own = {"projection": 64} if config.method == "simclr" else {"mixup": False}
+    config = replace(config, {"num_classes": 12, "prior": 'a "b".txt', "seed": 7, **own})
     assert replace(Config(), read_toml(written(tmp_path, write_toml(config)))) == config
 
 
 def test_names_of_fields_are_unique_so_that_flags_can_be_flat():
-    names = [option.name for option in options()]
-    assert len(names) == len(set(names))
+    for method in METHODS:
+        names = [option.name for option in options(method)]
+        assert len(names) == len(set(names))
+    keys = [option.key for option in options(*METHODS)]
+    assert len(keys) == len(set(keys))
 
 
-def test_flatten_and_replace_are_inverse():
-    config = RECIPES["digits"]("digits")
+@pytest.mark.parametrize("name", RECIPES)
+def test_flatten_and_replace_are_inverse(name):
+    config = RECIPES[name]("digits")
     assert replace(Config(), flatten(config)) == config
 
 
 def test_every_field_has_a_docstring():
-    assert all(re.fullmatch(r"[A-Z].*\.", option.help) for option in options())
+    assert all(re.fullmatch(r"[A-Z].*\.", option.help) for option in options(*METHODS))
 
 
 def test_every_field_is_read_by_something_that_computes(monkeypatch):
@@ -65,27 +63,30 @@ def test_every_field_is_read_by_something_that_computes(monkeypatch):
 
     def watched(self, name):
         caller = sys._getframe(1)
-        computes = caller.f_globals["__name__"].startswith("openworld.") and caller.f_code.co_name != "summarise"
-        if computes and caller.f_globals["__name__"] != "openworld.config":
-            read.add(name)
+        module, function = caller.f_globals["__name__"], caller.f_code.co_name
+        only_checks = module.endswith("_options") or function == "refuse_idle_settings"
+        only_writes = module in ("openworld.config", "openworld.config_files") or function == "summarise"
+        if module.startswith("openworld.") and not only_checks and not only_writes:
+            read.add((type(self), name))
         return object.__getattribute__(self, name)
 
-    short = {"steps": 2, "epoch_steps": 1, "uncertainty_from": 0.0}
-    configs = {method: replace(RECIPES["digits"]("digits"), {**short, "method": method}) for method in METHODS}
-    for section in (Config, Problem, Training, TrsslOptions, SimclrOptions):
-        monkeypatch.setattr(section, "__getattribute__", watched)
+    config = replace(RECIPES["digits"]("digits"), {"steps": 2, "epoch_steps": 1, "uncertainty_from": 0.0})
+    configs = {method: replace(config, {"method": method}) for method in METHODS}
+    kinds = {"": Config, **SECTIONS, **METHODS}
+    for kind in kinds.values():
+        monkeypatch.setattr(kind, "__getattribute__", watched)
     for method, config in configs.items():
         train(config, RunFolder(Path(method)), RUNTIME)
     prepare_run({"start": "simclr", "start_steps": 1}, RUNTIME, Path("begun"))
-    assert {option.name for option in options()} <= read
+    assert {(kinds[option.section], option.name) for option in options(*METHODS)} <= read
 
 
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
         ("sede = 3", "unknown key sede; did you mean seed?"),
-        ("[trssl]\ntemprature = 0.2", "unknown key trssl.temprature; did you mean trssl.temperature?"),
-        ("temperature = 0.2", "unknown key temperature; did you mean trssl.temperature?"),
+        ("[trssl]\ntemprature = 0.2", "unknown key trssl.temprature; did you mean answers.temperature?"),
+        ("temperature = 0.2", "unknown key temperature; did you mean answers.temperature?"),
         ("seed = 1.5", "seed is 1.5; it must be of type int"),
         ('[trssl]\nmixup = "no"', "mixup is 'no'; it must be of type bool"),
         ('[training]\nnetwork = "vgg"', "network is 'vgg'; it must be one of resnet18-cifar"),
@@ -108,7 +109,7 @@ def test_a_whole_number_is_good_for_a_float(tmp_path):
         ("labelled", 0.0),
         ("imbalance", 0.5),
         ("num_classes", 0),
-        ("steps", 0),
+        ("steps", -1),
         ("image_size", 4),
         ("lr", 0.0),
         ("warmup", 1.0),
@@ -121,15 +122,23 @@ def test_a_whole_number_is_good_for_a_float(tmp_path):
         ("mixup_alpha", 0.0),
         ("uncertainty_views", 1),
         ("uncertainty_from", 1.5),
-        ("contrast_temperature", 0.0),
-        ("projection", 1),
+        ("simclr.contrast_temperature", 0.0),
+        ("simclr.projection", 1),
+        ("trssl+.queue", -1),
+        ("trssl+.queue_from", 1.5),
+        ("trssl+.epsilon", 0.0),
         ("imbalance", float("inf")),
         ("temperature", float("inf")),
     ],
 )
 def test_a_value_out_of_range_names_its_flag(field, value):
-    with pytest.raises(UserError, match=f"--{field.replace('_', '-')} is "):
-        replace(Config(), {field: value})
+    method, _, name = field.rpartition(".")
+    with pytest.raises(UserError, match=f"--{name.replace('_', '-')} is "):
+        replace(Config(), {"method": method or "trssl", field: value})
+
+
+def test_a_method_that_is_trained_by_steps_needs_some(refused):
+    assert "--steps is 0; it must be 1 or more" in refused("train", "--steps", 0, "--device", "cpu")
 
 
 def test_the_recipe_follows_from_the_data_and_the_method_unless_named():

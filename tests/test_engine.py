@@ -76,7 +76,8 @@ def places(learner: Learner) -> dict[str, int]:
         **{f"average {name}": tensor for name, tensor in learner.average.network.state_dict().items()},
         **{f"method {name}": tensor for name, tensor in learner.method.state_dict().items()},
         **{f"momentum {name}": tensor for name, tensor in optimiser.state().items()},
-        **{f"optimiser {name}": getattr(optimiser, name) for name in ("rate", "failed", "failed_step")},
+        **{f"rate {factor}": tensor for factor, tensor in optimiser.rates.items()},
+        **{f"optimiser {name}": getattr(optimiser, name) for name in ("failed", "failed_step")},
     }
     return {name: tensor.data_ptr() for name, tensor in tensors.items()}
 
@@ -84,12 +85,13 @@ def places(learner: Learner) -> dict[str, int]:
 @pytest.mark.parametrize("method", METHODS)
 def test_what_a_recorded_step_reads_and_changes_stays_where_it_is(method):
     """A recording knows tensors by their places: another one, made between two steps, would never be read."""
-    settings = {"method": method, "uncertainty_views": 2, "uncertainty_from": 0.0}
-    learner = beginning(replace(TINY, settings), RUNTIME)
+    from_the_first = replace(TINY, {"uncertainty_views": 2, "uncertainty_from": 0.0})
+    learner = beginning(replace(from_the_first, {"method": method}), RUNTIME)
     for _ in range(engine.CALLS_BEFORE_RECORDING):
         learner.learn()
     before = places(learner)
     assert any(name.startswith("momentum") for name in before)
+    assert "rate 1.0" in before
     learner.settle_average()
     learner.end_epoch()
     learner.learn()

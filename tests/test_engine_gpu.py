@@ -22,9 +22,9 @@ pytestmark = [
 ]
 
 # a gentle rate: at the recipe's own, rounding errors double with every step
-CONFIG = replace(digits("digits"), {"steps": 100, "lr": 0.02, "uncertainty_from": 0.0})
+CONFIG = replace(digits("digits"), {"steps": 100, "lr": 0.02, "trssl.uncertainty_from": 0.0})
 STEPS = 20
-KINDS = [*({"method": method} for method in METHODS), {"method": "simclr", "muon": 0.01}]
+KINDS = [*({"method": method} for method in METHODS), {"method": "simclr", "muon": 0.01}, {"norm_rows": 64}]
 
 
 def runtime(**settings) -> Runtime:

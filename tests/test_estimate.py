@@ -12,11 +12,11 @@ from PIL import Image
 from worlds import last_checkpoint, run, stopped, trained, write_photos
 
 import openworld
-from openworld import estimate as module
 from openworld.config import replace
 from openworld.errors import UserError
-from openworld.estimate import judge, standardised
 from openworld.learner import Learner
+from openworld.planning import counting as module
+from openworld.planning.counting import judge, standardised
 from openworld.recipes import simclr
 from openworld.record import RunFolder
 from openworld.rng import generator

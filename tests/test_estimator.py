@@ -136,7 +136,7 @@ def test_the_number_of_classes():
     assert len(all_labelled.classes_) == 4
     assert not all_labelled.summary_["num_classes_estimated"]
     assert len(quick(6, steps=1).fit(X, y).classes_) == 6
-    with pytest.raises(ValueError, match=r"^num_classes 2 is fewer than the 4 seen classes"):
+    with pytest.raises(ValueError, match=r"^num_classes=2 is fewer than the 4 seen classes"):
         quick(2).fit(X, y)
 
 
@@ -256,7 +256,7 @@ def test_mistakes():
         ({"num_classes": 2.5}, "num_classes is 2.5; it must be"),
         ({"steps": 0}, "steps is 0; it must be 1 or more"),
         ({"steps": 1, "minutes": 1.0}, "minutes and steps both say how long"),
-        ({"device": "tpu"}, "device tpu: there are auto, cpu and cuda"),
+        ({"device": "tpu"}, "device='tpu': there are auto, cpu and cuda"),
         ({"settings": {"temprature": 1}}, "did you mean temperature"),
         ({"settings": {"steps": 1}}, "settings: steps is a parameter of its own"),
         ({"method": "magic"}, "method is 'magic'"),

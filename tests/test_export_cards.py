@@ -19,10 +19,10 @@ from exported_runs import (  # noqa: F401
 from safetensors import safe_open
 from worlds import run, stopped
 
+from openworld.building import network_of
 from openworld.classes import Classes
 from openworld.errors import UserError
 from openworld.export import load_exported
-from openworld.nets import network_like
 from openworld.outputs import class_sizes, read_outputs
 from openworld.record import RunFolder
 
@@ -55,7 +55,8 @@ def test_the_card_says_what_the_weights_are(digits):
     assert card["sessions"][0]["openworld"] == "0.1.0"
     with safe_open("model.safetensors", "pt") as file:
         weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    assert set(weights) == set(network_like("small", weights).state_dict())
+    statistics = weights["mean"].flatten(), weights["std"].flatten()
+    assert set(weights) == set(network_of(RunFolder(digits).config(), (1, 8, 8), 5, 10, *statistics).state_dict())
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32, torch.int64}
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
-from worlds import CPU
+from worlds import CPU, cosine_head
 
 from openworld import features as module
 from openworld.data.augment import family
@@ -79,7 +79,7 @@ def test_features_are_those_of_the_plain_images_as_unit_vectors_in_order():
     images = torch.randint(0, 256, (30, 1, 8, 8), generator=generator(0, "images"), dtype=torch.uint8)
     samples = Kept(images, CPU)
     mean, std = statistics(samples)
-    network = frozen(build_network("small", 3, mean, std, generator(0, "weights")))
+    network = frozen(build_network("small", (1, 8, 8), mean, std, cosine_head(3), generator(0, "weights")))
     features = extract(network, samples, family("digits", mean, std))
     assert features.norm(dim=1).tolist() == pytest.approx([1] * 30)
     for number in (0, 13, 29):

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from worlds import CPU
+from worlds import CPU, cosine_head
 
 from openworld.config import options
 from openworld.data import augment
@@ -22,7 +22,8 @@ def noise(count: int = 10, size: int = 8) -> Tensor:
 
 
 def network_for(name: str, num_classes: int, images: Tensor, seed: int = 0) -> Network:
-    return build_network(name, num_classes, *statistics(Kept(images, CPU)), generator(seed, "weights"))
+    shape, source = tuple(images.shape[1:]), generator(seed, "weights")
+    return build_network(name, shape, *statistics(Kept(images, CPU)), cosine_head(num_classes), source)
 
 
 def small_network(seed: int = 0) -> Network:
@@ -35,7 +36,7 @@ def small_network(seed: int = 0) -> Network:
 )
 def test_parameters_of_the_published_networks(name, num_classes, expected):
     with torch.device("meta"):
-        body = BODIES[name](3)
+        body = BODIES[name]((3, 32, 32))
     linear_layer = body.num_features * num_classes + num_classes
     assert sum(weights.numel() for weights in body.parameters()) + linear_layer == expected
 
@@ -54,7 +55,7 @@ def test_parameters_of_the_published_networks(name, num_classes, expected):
 )
 def test_sizes_of_the_last_map_and_of_the_features(name, size, last_map, num_features):
     with torch.device("meta"):
-        body, images = BODIES[name](3), torch.empty(2, 3, size, size)
+        body, images = BODIES[name]((3, size, size)), torch.empty(2, 3, size, size)
         assert body.blocks(body.stem(images)).shape == (2, num_features, last_map, last_map)
         assert body(images).shape == (2, num_features)
 

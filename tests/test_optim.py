@@ -3,23 +3,43 @@ import dataclasses
 import pytest
 import torch
 from torch import Tensor, nn
-from worlds import CPU
+from worlds import CPU, cosine_head
 
 from openworld.config import Training
 from openworld.data.problem import statistics
 from openworld.data.samples import Kept
 from openworld.muon import Muon, orthogonal
-from openworld.nets import build_network
-from openworld.optim import Average, Optimiser, averaging_decay, learning_rate
+from openworld.nets import CosineHead, Network, build_network
+from openworld.optim import Average, Optimiser, Pace, averaging_decay, warmup_and_cosine
 from openworld.rng import generator
 
 SHORT = Training(network="small", steps=100, warmup=0.1, lr=0.2)
 TURNING = dataclasses.replace(SHORT, muon=0.1)
+COSINES = cosine_head(4)
 IMAGES = torch.randint(0, 256, (32, 1, 8, 8), dtype=torch.uint8, generator=generator(0, "test"))
 
 
-def small_network():
-    return build_network("small", 4, *statistics(Kept(IMAGES, CPU)), generator(0, "weights"))
+class HeadWithMore(nn.Module):
+    """Answers by cosines, and has another layer, which a method trains."""
+
+    def __init__(self, width: int, source: torch.Generator):
+        super().__init__()
+        self.classes, self.other = CosineHead.drawn(width, 4, source), nn.Linear(4, 3)
+        nn.init.normal_(self.other.weight, generator=generator(1, "test"))
+        nn.init.zeros_(self.other.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.classes(features)
+
+
+def small_network(build_head=COSINES) -> Network:
+    statistics_C = statistics(Kept(IMAGES, CPU))
+    return build_network("small", (1, 8, 8), *statistics_C, build_head, generator(0, "weights"))
+
+
+def optimiser_of(network: Network, training: Training = SHORT) -> Optimiser:
+    """That trains all."""
+    return Optimiser(network, training, lambda name: Pace())
 
 
 def loss_of(network, scale: float = 1.0):
@@ -28,12 +48,12 @@ def loss_of(network, scale: float = 1.0):
 
 def update(optimiser: Optimiser, loss: Tensor, step: int) -> None:
     """As the learner does it: step and rate are tensors on the device, so that a recorded step can read them."""
-    pace = torch.tensor((step, learning_rate(step, SHORT)), dtype=torch.float64)
+    pace = torch.tensor((step, warmup_and_cosine(step, SHORT)), dtype=torch.float64)
     optimiser.update(loss, rate=pace[1], step=pace[0])
 
 
 def test_learning_rate_warms_up_linearly_then_follows_a_cosine_to_zero():
-    rates = [learning_rate(step, SHORT) for step in range(100)]
+    rates = [warmup_and_cosine(step, SHORT) for step in range(100)]
     assert rates[:10] == pytest.approx([0.02 * n for n in range(1, 11)])
     assert rates[55] == pytest.approx(0.1)
     assert 0 < rates[-1] < 1e-3
@@ -41,7 +61,7 @@ def test_learning_rate_warms_up_linearly_then_follows_a_cosine_to_zero():
 
 
 def test_a_run_of_one_step_has_a_learning_rate():
-    assert learning_rate(0, dataclasses.replace(SHORT, steps=1, warmup=0.0)) == pytest.approx(0.2)
+    assert warmup_and_cosine(0, dataclasses.replace(SHORT, steps=1, warmup=0.0)) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +87,13 @@ def test_matrices_that_turn_fast_are_averaged_over_fewer_steps():
 
 def test_update_is_plain_sgd_with_momentum_and_decay():
     ours, reference = small_network(), small_network()
-    optimiser = Optimiser(ours, nn.Identity(), SHORT)
+    optimiser = optimiser_of(ours)
     plain = torch.optim.SGD(reference.parameters(), lr=0.0, momentum=0.9, weight_decay=1e-4)
     for step in range(3):
         update(optimiser, loss_of(ours), step)
         plain.zero_grad()
         loss_of(reference).backward()
-        plain.param_groups[0]["lr"] = learning_rate(step, SHORT)
+        plain.param_groups[0]["lr"] = warmup_and_cosine(step, SHORT)
         plain.step()
         reference.head.normalise()
     for a, b in zip(ours.parameters(), reference.parameters(), strict=True):
@@ -81,14 +101,14 @@ def test_update_is_plain_sgd_with_momentum_and_decay():
 
 
 def test_muon_turns_all_matrices_but_the_heads_by_its_rate_and_leaves_their_norms():
-    network, method = small_network(), nn.Linear(4, 3)
-    nn.init.normal_(method.weight, generator=generator(1, "test"))
-    optimiser = Optimiser(network, method, TURNING)
-    named = dict([*network.named_parameters(), *method.named_parameters(prefix="method")])
+    network = small_network(HeadWithMore)
+    optimiser = optimiser_of(network, TURNING)
+    named = dict(network.named_parameters())
     before = {name: p.detach().clone() for name, p in named.items()}
-    update(optimiser, method(network(IMAGES.float() / 255)).square().sum(), 9)  # where the rate is highest
-    matrices = {name for name, p in named.items() if p.dim() > 1} - {"head.weight"}
-    assert matrices > {"method.weight", "body.stem.0.conv.weight"}
+    update(optimiser, network.head.other(network(IMAGES.float() / 255)).square().sum(), 9)  # where the rate is highest
+    matrices = {name for name, p in named.items() if p.dim() > 1} - {"head.classes.weight"}
+    assert matrices > {"head.other.weight", "body.stem.0.conv.weight"}
+    assert optimiser.muon.momenta.keys() == matrices
     for name in matrices:
         old, new = before[name], named[name].detach()
         assert new.norm() == pytest.approx(old.norm().item(), rel=1e-5)
@@ -151,7 +171,7 @@ def test_half_precision_as_on_a_gpu_turns_by_nearly_the_same():
     turned = []
     for dtype in (torch.float32, torch.bfloat16):
         network = small_network()
-        optimiser = Optimiser(network, nn.Identity(), TURNING)
+        optimiser = optimiser_of(network, TURNING)
         for stack in optimiser.muon.stacks:
             stack.filled = stack.filled.to(dtype)
         update(optimiser, loss_of(network), 9)
@@ -172,7 +192,7 @@ def test_a_gradient_of_zeros_turns_nothing():
 @pytest.mark.parametrize("scale", [float("nan"), float("inf")])
 def test_a_step_that_is_not_finite_changes_no_weight_and_is_named(scale, training):
     network = small_network()
-    optimiser = Optimiser(network, nn.Identity(), training)
+    optimiser = optimiser_of(network, training)
     update(optimiser, loss_of(network), 0)
     assert optimiser.failure() is None
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
@@ -187,25 +207,26 @@ def test_a_step_that_is_not_finite_changes_no_weight_and_is_named(scale, trainin
 @pytest.mark.parametrize("training", [SHORT, TURNING], ids=["sgd", "muon"])
 def test_momentum_survives_a_round_trip(training):
     network = small_network()
-    optimiser = Optimiser(network, nn.Identity(), training)
+    optimiser = optimiser_of(network, training)
     update(optimiser, loss_of(network), 0)
-    other = Optimiser(network, nn.Identity(), training)
+    other = optimiser_of(network, training)
     other.load(optimiser.state())
     assert other.state().keys() == dict(network.named_parameters()).keys()
     assert optimiser.state().keys() == other.state().keys()
     assert all(torch.equal(value, other.state()[name]) for name, value in optimiser.state().items())
 
 
-def test_the_weights_of_a_method_are_trained_and_guarded_like_those_of_the_network():
-    network, method = small_network(), nn.Linear(4, 1)
-    optimiser = Optimiser(network, method, SHORT)
-    images, weights = IMAGES.float() / 255, [method.weight.detach().clone()]
+def test_other_layers_of_a_head_are_trained_and_guarded_like_the_rest_of_the_network():
+    network = small_network(HeadWithMore)
+    optimiser, other = optimiser_of(network), network.head.other
+    images, weights = IMAGES.float() / 255, [other.weight.detach().clone()]
     for step, scale in enumerate((1.0, float("nan"))):
-        update(optimiser, scale * method(network(images)).square().sum(), step)
-        weights.append(method.weight.detach().clone())
+        update(optimiser, scale * other(network(images)).square().sum(), step)
+        weights.append(other.weight.detach().clone())
     assert not torch.equal(weights[0], weights[1])
     assert torch.equal(weights[1], weights[2])
-    assert {"method.weight", "method.bias", "head.weight"} <= set(optimiser.state())
+    assert {"head.other.weight", "head.other.bias", "head.classes.weight"} <= set(optimiser.state())
+    torch.testing.assert_close(network.head.classes.weight.norm(dim=1), torch.ones(4))
 
 
 def test_average_of_constant_weights_is_those_weights():

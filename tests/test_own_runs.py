@@ -7,8 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds import run, write_photos
+import torch
+from worlds import CPU, RUNTIME, run, write_photos
 
+from openworld.data.problem import pose
+from openworld.evaluate import load_average
+from openworld.learner import Learner
 from openworld.record import RunFolder
 
 HERE = ["--device", "cpu", "--workers", "0", "--quiet"]
@@ -289,8 +293,8 @@ def test_bad_arrays(refused):
         (["--minutes", "3"], "--minutes and --steps both say how long to train"),
         (["--workers", "-1"], "argument --workers: it must be 0 or more"),
         (["--batch-unlabelled", "31"], "--batch-unlabelled 31 is larger than the 30 unlabelled"),
-        (["--projection", "64"], "--projection is for --method simclr: leave it out"),
-        (["--method", "simclr", "--queue", "100"], "--queue is for --method trssl: leave it out"),
+        (["--projection", "64"], "--projection is for --method simclr: add that, or leave --projection out"),
+        (["--method", "simclr", "--queue", "100"], "--queue is for --method trssl+: add that, or leave --queue out"),
         (["--image-size", "3"], "--image-size is 3; it must be from 8 to 1024"),
         (["--recipe", "paper"], "photos: images come in many sizes; give --image-size"),
     ],
@@ -353,3 +357,28 @@ def test_a_run_can_be_made_again_from_its_own_configuration(photos):
     assert run("train", "--config", "r/config.toml", *HERE, "--out", "again") == 0
     assert Path("again/config.toml").read_text() == Path("r/config.toml").read_text()
     assert Path("again/predictions.csv").read_text() == Path("r/predictions.csv").read_text()
+
+
+def test_the_uncertainty_of_a_prediction_is_measured_at_the_temperature_of_the_answers():
+    """That of its probabilities beside it: by views of its own, not by those of training."""
+    data = write_features(np.where(np.arange(80) < 40, np.arange(80) % 2, -1))
+    assert run("train", data, *TINY, "--temperature", 0.3, "--out", "r") == 0
+    folder = RunFolder(Path("r"))
+    world = pose(folder.config(), RUNTIME, folder.split())
+    batches = Learner(folder.config(), world.training, RUNTIME).batches
+    network, _ = load_average(folder, folder.config(), CPU, pytest.fail)
+    answer = batches.answers(network, "predict-unlabelled", 0)
+    chunks = enumerate(world.truths["unlabelled"].samples.chunks(batches.rows_at_once))
+    logits = torch.cat([torch.stack([answer(samples, n, view) for view in (0, 1)]) for n, samples in chunks], dim=1)
+    told = torch.tensor([float(row["uncertainty"]) for row in predictions()])
+    assert len(told) == 40
+    torch.testing.assert_close(told, spread(logits / 0.3), atol=1e-4, rtol=0)
+    assert (told - spread(logits)).abs().max() > 0.01  # or it would not matter
+
+
+def spread(logits_2BK: torch.Tensor) -> torch.Tensor:
+    """Of the probability of the likeliest class, over two views."""
+    first, second = logits_2BK.softmax(dim=2)
+    likeliest = (first + second).argmax(dim=1)
+    rows = torch.arange(len(likeliest))
+    return (first[rows, likeliest] - second[rows, likeliest]).abs() / 2**0.5

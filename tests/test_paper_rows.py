@@ -10,7 +10,9 @@ from paper_results import ours, results_fixture, script  # noqa: F401
 from test_benchmarks import write, write_cifar
 from worlds import run
 
-from openworld.config import Config, Problem, Training, TrsslOptions
+from openworld.cli import make_parser
+from openworld.commands.train import request_of
+from openworld.config import Answers, Config, Problem, Training
 from openworld.paper import recorded, table_of
 from openworld.paper.accuracy import training_of
 from openworld.paper.recording import result_of
@@ -39,31 +41,29 @@ from openworld.record import RunFolder
         ),
     ],
 )
-def test_a_row_is_trained_by_the_train_command(row, name, command, monkeypatch, capsys):
+def test_a_row_is_trained_as_the_train_command_does_it(row, name, command, monkeypatch, capsys):
     item, data, recipe, seed, steps = row
     taken = []
-    monkeypatch.setattr("openworld.commands.train.run", taken.append)
+    monkeypatch.setattr("openworld.commands.paper.train_in", lambda *arguments: taken.append(arguments))
+    monkeypatch.setattr("openworld.commands.paper.print_summary", lambda *_: None)
     monkeypatch.setattr("openworld.commands.paper.table_with", lambda *_: table_of("table1"))
     monkeypatch.setattr("openworld.paper.recording.result_of", lambda folder: None)
     extra = ["--steps", steps] if steps else []
     assert run("paper", item, "--run", data, "--recipe", recipe, "--seed", seed, "--out", "here", *extra) == 0
-    (parsed,) = taken
-    assert (parsed.out, parsed.resume, parsed.seed) == (Path("here") / name, True, seed)
-    words = command.split()
-    assert parsed.data == words[0]
-    for flag, value in zip(words[1::2], words[2::2], strict=True):
-        assert str(getattr(parsed, flag.removeprefix("--"))).removesuffix(".0") == value
-    for flag in ("steps", "temperature"):
-        assert hasattr(parsed, flag) == (f"--{flag}" in words)
-    assert sorted(capsys.readouterr().err.splitlines()[-1].split()) == sorted(
+    ((folder, request, _),) = taken
+    assert (folder.path, request.resume, request.minutes) == (Path("here") / name, True, None)
+    words, told = command.split(), capsys.readouterr().err.splitlines()[-1].split()
+    assert sorted(told) == sorted(
         ["openworld", "train", *words, "--seed", str(seed), "--out", f"here/{name}", "--resume"]
     )
+    typed = make_parser().parse_args(told[1:])  # who types it gets the same
+    assert (typed.out, request_of(typed)) == (folder.path, request)
 
 
 def test_by_default_the_recipe_is_the_one_that_train_takes():
     recipe = recipe_for("auto", "imagenet100", is_benchmark=True, method="trssl")
-    name, arguments = training_of("table1", "imagenet100", "auto", 0, None)
-    assert " ".join(arguments).startswith(f"imagenet100 --labelled 10 --recipe {recipe} --seed 0")
+    name, settings = training_of("table1", "imagenet100", "auto", 0, None)
+    assert settings == {"data": "imagenet100", "labelled": 10.0, "recipe": recipe, "seed": 0}
     assert name == f"table1-imagenet100-{recipe}-seed0"
 
 
@@ -109,7 +109,7 @@ SMALL_ROW = ("paper", "table1", "--run", "cifar10", "--recipe", "paper")
 def small(data: str) -> Config:
     """In the paper's place: a network that a CPU trains in no time."""
     training = Training(network="small-32", steps=4, epoch_steps=2, batch_labelled=8, batch_unlabelled=16)
-    return Config(data=data, problem=Problem(), training=training, trssl=TrsslOptions(uncertainty_views=2))
+    return Config(data=data, problem=Problem(), training=training, answers=Answers(uncertainty_views=2))
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ import pytest
 from paper_results import ours, results_fixture, script  # noqa: F401
 from worlds import run
 
-from openworld.config import Config, TrsslOptions, write_toml
+from openworld.config import Config
 from openworld.config import replace as with_settings
+from openworld.config_files import write_toml
+from openworld.methods.trssl_options import TrsslOptions
 from openworld.paper import accuracy, recorded, table_of
 from openworld.paper.accuracy import TABLES
 from openworld.recipes import RECIPES
@@ -106,7 +108,7 @@ def test_a_run_from_before_a_setting_does_not_pass_for_one_with_it(results):
     older = a_result(0, recipe="pretrained")
     lines = write_toml(RECIPES["pretrained"]("cifar100")).splitlines(keepends=True)
     results({**older, "config": "".join(line for line in lines if not line.startswith("muon"))})
-    assert ours()[0][0] == "cifar100, pretrained --muon 0.0, 40,000 steps"
+    assert ours()[0][0] == "cifar100, pretrained --muon 0, 40,000 steps"
 
 
 def features_with(**settings) -> dict:
@@ -169,10 +171,10 @@ def test_a_relayed_run_says_so_in_its_row(results):
 
 def test_a_shorter_run_has_features_as_much_shorter():
     whole = RECIPES["pretrained"]("cifar100").training
-    name, arguments = accuracy.training_of("table1", "cifar100", "pretrained", 0, whole.steps // 2)
+    name, settings = accuracy.training_of("table1", "cifar100", "pretrained", 0, whole.steps // 2)
     assert name == f"table1-cifar100-pretrained-seed0-{whole.steps // 2}-steps"
-    assert arguments[-4:] == ["--steps", str(whole.steps // 2), "--start-steps", str(whole.start_steps // 2)]
-    assert "--start-steps" not in accuracy.training_of("table1", "cifar100", "paper", 0, 120)[1]
+    assert (settings["steps"], settings["start_steps"]) == (whole.steps // 2, whole.start_steps // 2)
+    assert "start_steps" not in accuracy.training_of("table1", "cifar100", "paper", 0, 120)[1]
 
 
 def test_what_the_split_and_the_row_settle_is_no_other_setting(results):
@@ -185,7 +187,7 @@ def test_what_the_split_and_the_row_settle_is_no_other_setting(results):
 
 def test_a_recipe_that_changed_since_is_not_what_was_recorded(results, monkeypatch):
     results(a_result(0))
-    monkeypatch.setitem(RECIPES, "paper", lambda data: Config(data=data, trssl=TrsslOptions(iterations=10)))
+    monkeypatch.setitem(RECIPES, "paper", lambda data: Config(data=data, options=TrsslOptions(iterations=10)))
     results(a_result(1))
     assert [(row[0], row[5]) for row in ours()] == [
         ("cifar100, paper, 40,000 steps", "1"),

@@ -8,25 +8,18 @@ import torch
 from PIL import Image
 from worlds import RUNTIME, write_photos
 
-from openworld import plan as module
 from openworld.config import replace
 from openworld.data.dataset import Dataset
 from openworld.data.own import from_arrays, read_own
 from openworld.data.problem import pose
-from openworld.plan import (
-    Costs,
-    batch_sizes,
-    count_classes,
-    fit_to_memory,
-    fit_to_time,
-    network_and_views,
-    own_settings,
-    plan_run,
-    typical_side,
-)
+from openworld.planning import budget
+from openworld.planning.budget import Costs, fit_to_memory, fit_to_time
+from openworld.planning.plan import open_and_pose, plan_run
+from openworld.planning.settings import batch_sizes, count_classes, network_and_views, own_settings, typical_side
 from openworld.recipes import RECIPES, own
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+OWN = own("x")
 
 
 def arrays(count: int = 1000, classes: int = 4, side: int = 20, test: int = 0) -> Dataset:
@@ -65,9 +58,9 @@ def test_the_size_is_the_typical_shorter_side_up_to_a_limit():
     assert typical_side(dataset) == 48
     for path in sorted(root.glob("unlabelled/*/*")):
         Image.new("RGB", (500, 400)).save(path)
-    assert own_settings(dataset, CPU, "trssl")["image_size"] == 64
-    assert own_settings(dataset, CUDA, "trssl")["image_size"] == 256
-    assert own_settings(arrays(side=20), CPU, "trssl")["image_size"] == 20
+    assert own_settings(dataset, CPU, OWN)["image_size"] == 64
+    assert own_settings(dataset, CUDA, OWN)["image_size"] == 256
+    assert own_settings(arrays(side=20), CPU, OWN)["image_size"] == 20
     wide = from_arrays(np.zeros((40, 20, 40, 3), np.uint8), np.where(np.arange(40) < 10, np.arange(40) % 2, -1))
     assert typical_side(wide) == 20
 
@@ -76,7 +69,7 @@ def test_files_that_cannot_be_read_do_not_hinder_the_plan():
     root = write_photos(Path("photos"), sides=(12,))
     for path in root.glob("*/*/*"):
         path.write_text("text")
-    assert own_settings(read_own(root), CPU, "trssl")["image_size"] == 64
+    assert own_settings(read_own(root), CPU, OWN)["image_size"] == 64
 
 
 @pytest.mark.parametrize(
@@ -84,7 +77,9 @@ def test_files_that_cannot_be_read_do_not_hinder_the_plan():
     [(20, CPU, "simclr"), (20, CUDA, "simclr"), (80, CUDA, "simclr"), (200, CUDA, "photos")],
 )
 def test_features_without_labels_are_learnt_from_views_that_differ_more(side, device, views):
-    plain, without_labels = (own_settings(arrays(side=side), device, method) for method in ("trssl", "simclr"))
+    plain, without_labels = (
+        own_settings(arrays(side=side), device, replace(OWN, {"method": method})) for method in ("trssl", "simclr")
+    )
     assert without_labels == {**plain, "augment": views}
 
 
@@ -92,7 +87,7 @@ COSTS = Costs(step=0.1, sample=0.001)
 
 
 def fitted(dataset: Dataset, seconds: float, **asked):
-    config = replace(own("x"), own_settings(dataset, CPU, "trssl"))
+    config = replace(OWN, own_settings(dataset, CPU, OWN))
     world = pose(config, RUNTIME, dataset=dataset)
     config = replace(config, {**batch_sizes(world), **asked})
     return fit_to_time(config, world, COSTS, seconds, set(asked))
@@ -109,7 +104,7 @@ def test_steps_fill_the_time_that_passes_over_the_set_leave():
 
 def test_a_large_set_gets_fewer_passes_and_views():
     config, seconds = fitted(arrays(20_000, side=8), 300)
-    assert config.trssl.uncertainty_views < 10
+    assert config.answers.uncertainty_views < 10
     assert seconds == pytest.approx(300, abs=0.2)
 
 
@@ -143,8 +138,8 @@ def test_batches_that_nobody_asked_for_are_halved_until_the_device_can_hold_them
             raise torch.OutOfMemoryError
         return COSTS
 
-    monkeypatch.setattr(module, "measure_costs", costs_of_a_small_device)
-    config = replace(own("x"), {"batch_labelled": 64, "batch_unlabelled": 64})
+    monkeypatch.setattr(budget, "measure_costs", costs_of_a_small_device)
+    config = replace(OWN, {"batch_labelled": 64, "batch_unlabelled": 64})
     try:
         config, costs = fit_to_memory(config, None, RUNTIME, asked)
         assert (config.training.batch_labelled, config.training.batch_unlabelled, costs) == (*sizes[-1], COSTS)
@@ -171,7 +166,7 @@ def test_short_epochs_bring_more_passes_and_leave_less_time_for_steps():
 
 def test_what_was_asked_for_stays():
     config, _ = fitted(arrays(1000), 300, epoch_steps=7, uncertainty_views=3)
-    assert (config.training.epoch_steps, config.trssl.uncertainty_views) == (7, 3)
+    assert (config.training.epoch_steps, config.answers.uncertainty_views) == (7, 3)
 
 
 def test_the_recipe_of_the_paper_for_each_benchmark():
@@ -189,11 +184,13 @@ def test_the_recipe_of_the_paper_for_each_benchmark():
 
 def test_a_fully_labelled_set_of_ones_own_knows_its_class_sizes():
     dataset = from_arrays(np.zeros((40, 9, 9), np.uint8), np.arange(40) % 4)
-    config = plan_run({"data": "mine", "steps": 3}, RUNTIME, dataset=dataset).config
+    asked = {"data": "memory:mine", "steps": 3}
+    config = plan_run(asked, open_and_pose(asked, RUNTIME, dataset), RUNTIME).config
     assert (config.problem.prior, config.problem.num_classes) == ("known", None)
 
 
 def test_the_batch_fits_whatever_is_left_unlabelled():
     dataset = from_arrays(np.zeros((400, 9, 9), np.uint8), np.arange(400) % 4)
-    config = plan_run({"data": "mine", "steps": 3, "novel": 0.0, "labelled": 90.0}, RUNTIME, dataset=dataset).config
+    asked = {"data": "memory:mine", "steps": 3, "novel": 0.0, "labelled": 90.0}
+    config = plan_run(asked, open_and_pose(asked, RUNTIME, dataset), RUNTIME).config
     assert config.training.batch_unlabelled == 20

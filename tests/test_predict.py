@@ -273,12 +273,18 @@ def test_the_uncertainty_of_merged_classes_is_that_of_their_sum(digits_run):
     torch.testing.assert_close(one.uncertainty(images, 4), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("missing", ["class_names", "sample_shape"])
-def test_a_split_that_does_not_fit_its_checkpoint(digits_copy, refused, pictures, missing):
+def test_a_split_that_does_not_fit_its_checkpoint(digits_copy, refused, pictures):
     split = json.loads(digits_copy.split())
-    split[missing] = split[missing][:-1] if missing == "class_names" else None
-    digits_copy.write("split.json", json.dumps({name: value for name, value in split.items() if value is not None}))
+    digits_copy.write("split.json", json.dumps({**split, "class_names": split["class_names"][:-1]}))
     assert "copy is damaged" in refused("predict", "copy", pictures)
+
+
+@pytest.mark.parametrize("missing", ["class_names", "sample_shape"])
+def test_a_split_that_does_not_describe_the_samples(digits_copy, refused, pictures, missing):
+    split = json.loads(digits_copy.split())
+    del split[missing]
+    digits_copy.write("split.json", json.dumps(split))
+    assert "copy: its split.json does not describe its samples" in refused("predict", "copy", pictures)
 
 
 def test_a_run_that_has_not_begun(refused, digits_copy, pictures):

@@ -11,16 +11,22 @@ from test_start import SHORT, weights
 from worlds import RUNTIME, Stop, last_checkpoint, run, stopped, trained, write_photos
 
 import openworld
-from openworld import prepare
 from openworld.class_count import Estimate
-from openworld.config import replace
+from openworld.config import Config, replace
 from openworld.learner import Learner
-from openworld.plan import plan_run
-from openworld.pretrain import plan_features
+from openworld.planning import prepare
+from openworld.planning.features_first import plan_features, settings_for_features
+from openworld.planning.plan import open_and_pose, plan_run
 from openworld.recipes import RECIPES, digits
 from openworld.record import RunFolder
 
 BEGIN = ("--start", "simclr", "--start-steps", 3)
+
+
+def features_of(asked: dict, minutes: float | None = None) -> Config:
+    """Of the run that learns them."""
+    opened = open_and_pose(settings_for_features(asked), RUNTIME)
+    return plan_features(asked, opened, RUNTIME, minutes).config
 
 
 def summary_of(path: str) -> dict:
@@ -43,15 +49,23 @@ def test_features_are_learnt_first_and_the_run_begins_with_them(capsys):
     assert last_checkpoint(RunFolder(Path("again"))) == last_checkpoint(RunFolder(Path("r")))
 
 
-def test_settings_of_the_features_reach_them():
+def test_settings_of_the_features_reach_them(refused):
     assert run("train", *SHORT, *BEGIN, "--contrast-temperature", 0.4, "--out", "r") == 0
-    for path in ("r", "r/simclr"):
-        assert RunFolder(Path(path)).config().simclr.contrast_temperature == 0.4
+    assert RunFolder(Path("r/simclr")).config().options.contrast_temperature == 0.4
+    assert run("train", *SHORT, *BEGIN, "--contrast-temperature", 0.4, "--resume", "--out", "r") == 0
+    told = "the run was started with simclr.contrast_temperature = 0.4, not 0.5: start a new one for that"
+    assert told in refused("train", *SHORT, *BEGIN, "--contrast-temperature", 0.5, "--resume", "--out", "r")
+
+
+def test_the_configuration_of_a_run_tells_the_settings_of_its_features():
+    assert run("train", *SHORT, *BEGIN, "--contrast-temperature", 0.4, "--out", "r") == 0
+    assert run("train", "--config", "r/config.toml", "--device", "cpu", "--quiet", "--out", "again") == 0
+    assert RunFolder(Path("again/simclr")).config().options.contrast_temperature == 0.4
 
 
 def test_features_of_other_settings_are_not_gone_on_with(refused):
-    trained("r/simclr", plan_features({"start_steps": 3}, RUNTIME).config)
-    told = "r/simclr holds features for contrast_temperature = 0.2, not 0.4: choose another --out"
+    trained("r/simclr", features_of({"start_steps": 3}))
+    told = "r/simclr holds features for simclr.contrast_temperature = 0.2, not 0.4: choose another --out"
     assert told in refused("train", *SHORT, *BEGIN, "--contrast-temperature", 0.4, "--out", "r")
 
 
@@ -64,14 +78,14 @@ def test_what_an_earlier_try_estimated_is_forgotten_when_a_number_is_given():
 
 def test_it_is_the_same_as_two_commands():
     assert run("train", *SHORT, *BEGIN, "--out", "r") == 0
-    features = replace(plan_features({"start_steps": 3}, RUNTIME).config, {})
+    features = features_of({"start_steps": 3})
     trained("apart", features)
     assert run("train", *SHORT, "--start", "apart", "--out", "second") == 0
     assert last_checkpoint(RunFolder(Path("r"))) == last_checkpoint(RunFolder(Path("second")))
 
 
 def test_features_that_were_begun_are_finished_and_a_finished_run_needs_them_no_more():
-    features = plan_features({"start_steps": 3}, RUNTIME).config
+    features = features_of({"start_steps": 3})
     stopped("r/simclr", features, step=2)
     assert run("train", *SHORT, *BEGIN, "--resume", "--out", "r") == 0
     assert run("train", *SHORT, *BEGIN, "--out", "whole") == 0
@@ -118,6 +132,13 @@ def test_what_is_asked_for_when_it_is_resumed_wins(begun, now, steps, monkeypatc
     assert summary_of("r/simclr")["steps"] == 3
 
 
+def test_an_option_of_the_method_that_is_asked_for_when_it_is_resumed_wins(monkeypatch):
+    interrupt_at(2, monkeypatch)
+    assert run("train", *SHORT, *BEGIN, "--epsilon", 0.06, "--out", "r") == 130
+    assert run("train", "--epsilon", 0.07, "--resume", "--out", "r", "--device", "cpu", "--quiet") == 0
+    assert RunFolder(Path("r")).config().options.epsilon == 0.07
+
+
 def test_a_run_that_learns_its_features_is_no_place_for_another(monkeypatch, refused):
     photos = write_photos(Path("photos"))
     interrupt_at(2, monkeypatch)
@@ -143,7 +164,7 @@ def twelve(monkeypatch) -> list[dict]:
     """An estimate of 12 classes, whatever the features; and what it was asked."""
     asked = []
 
-    def estimate(settings, runtime, out, minutes=None, dataset=None):
+    def estimate(settings, runtime, out, minutes=None, opened=None):
         asked.append({**settings, "minutes": minutes})
         return Estimate(num_classes=12, low=11, high=13, num_seen=5, estimator="neighbours", curve=(), details={})
 
@@ -169,13 +190,13 @@ def test_the_same_features_count_the_classes_and_begin_the_run(twelve):
 def test_the_minutes_are_shared(flags, before, left, twelve, monkeypatch):
     planned = []
 
-    def plan(asked, runtime, minutes=None, dataset=None, count_is_estimated=False):
+    def plan(asked, opened, runtime, minutes=None, count_is_estimated=False):
         planned.append((minutes, count_is_estimated))
-        return plan_run({**asked, "steps": 2, "batch_labelled": 16, "batch_unlabelled": 16}, runtime)
+        return plan_run({**asked, "steps": 2, "batch_labelled": 16, "batch_unlabelled": 16}, opened, runtime)
 
-    trained("r/simclr", plan_features({"start_steps": 1}, RUNTIME).config)
+    trained("r/simclr", features_of({"start_steps": 1}))
     monkeypatch.setattr(prepare, "plan_run", plan)
-    monkeypatch.setattr(prepare, "plan_features", lambda asked, runtime, minutes, dataset: planned.append(minutes))
+    monkeypatch.setattr(prepare, "plan_features", lambda asked, opened, runtime, minutes: planned.append(minutes))
     monkeypatch.setattr(prepare, "learn_features", lambda *arguments: None)
     prepare.prepare_run(flags, RUNTIME, Path("r"), 8.0)
     assert planned[-1] == (left, "num_classes" in flags)
@@ -186,11 +207,11 @@ def test_the_minutes_are_shared(flags, before, left, twelve, monkeypatch):
 def test_features_of_a_given_length_cost_what_they_took(monkeypatch):
     planned = []
 
-    def plan(asked, runtime, minutes=None, dataset=None, count_is_estimated=False):
+    def plan(asked, opened, runtime, minutes=None, count_is_estimated=False):
         planned.append(minutes)
-        return plan_run({**asked, "steps": 2, "batch_labelled": 16, "batch_unlabelled": 16}, runtime)
+        return plan_run({**asked, "steps": 2, "batch_labelled": 16, "batch_unlabelled": 16}, opened, runtime)
 
-    trained("r/simclr", plan_features({"start_steps": 1}, RUNTIME).config)
+    trained("r/simclr", features_of({"start_steps": 1}))
     RunFolder(Path("r/simclr")).write_json("summary.json", {**summary_of("r/simclr"), "seconds": 120.0})
     monkeypatch.setattr(prepare, "plan_run", plan)
     prepare.prepare_run({"start": "simclr", "start_steps": 1}, RUNTIME, Path("r"), 8.0)
@@ -200,7 +221,7 @@ def test_features_of_a_given_length_cost_what_they_took(monkeypatch):
 def test_own_images_get_five_minutes_in_all(monkeypatch):
     asked = []
 
-    def plan(settings, runtime, minutes, dataset):
+    def plan(settings, opened, runtime, minutes):
         asked.append(minutes)
         raise Stop
 
@@ -211,9 +232,9 @@ def test_own_images_get_five_minutes_in_all(monkeypatch):
 
 
 def test_steps_that_are_given_win_over_the_recipe_and_over_minutes():
-    steps = plan_features({"start_steps": 7}, RUNTIME, minutes=5.0).config.training.steps
+    steps = features_of({"start_steps": 7}, minutes=5.0).training.steps
     assert steps == 7
-    assert plan_features({}, RUNTIME).config.training.steps == 550
+    assert features_of({}).training.steps == 550
 
 
 @pytest.fixture
@@ -221,7 +242,7 @@ def asked_of_features(monkeypatch) -> list[dict]:
     """What the features are planned by; none are learnt."""
     asked = []
 
-    def plan(settings, runtime, minutes, dataset):
+    def plan(settings, opened, runtime, minutes):
         asked.append(settings)
         raise Stop
 
@@ -245,7 +266,7 @@ def test_features_are_learnt_by_the_network_of_the_run(asked_of_features):
 
 
 def test_the_run_says_how_long_its_features_were_learnt():
-    stopped("r/simclr", plan_features({"start_steps": 3}, RUNTIME).config, step=2)
+    stopped("r/simclr", features_of({"start_steps": 3}), step=2)
     assert run("train", *SHORT, *BEGIN, "--out", "r") == 0
     assert RunFolder(Path("r")).config().training.start_steps == 3
 

@@ -94,7 +94,6 @@ def test_the_known_prior_of_the_digits_is_the_truth(world):
 
 def contents(training: TrainingSet) -> dict[str, np.ndarray]:
     values = {field.name: getattr(training, field.name) for field in dataclasses.fields(training)}
-    del values["family"]
     return {name: np.asarray(getattr(value, "data", value)) for name, value in values.items()}
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from worlds import RUNTIME, interrupted, run, trained, write_photos
+from worlds import RUNTIME, cosine_head, interrupted, run, trained, write_photos
 
 from openworld import checkpoint, relay
-from openworld.config import Config, Problem, replace, write_toml
+from openworld.config import Config, Problem, replace
+from openworld.config_files import write_toml
 from openworld.data.split import make_split
 from openworld.nets import build_network
 from openworld.paper.recording import result_of
@@ -30,6 +31,7 @@ TINY = replace(
         "batch_labelled": 8,
         "batch_unlabelled": 16,
         "uncertainty_views": 2,
+        "method": "trssl+",
         "queue": 8,
         "uncertainty_from": 0.0,
     },
@@ -206,13 +208,14 @@ def test_commands_say_what_they_did(stopped, capsys):
 def large(tmp_path_factory) -> RunFolder:
     """As large as CIFAR-100 at full length makes it; weights that do not compress."""
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "large")
-    config, labels = replace(Config(data="cifar100"), {"queue": 2048}), np.arange(50_000) % 100
+    config, labels = replace(Config(data="cifar100"), {"method": "trssl+", "queue": 2048}), np.arange(50_000) % 100
     split = make_split(labels, 100, Problem(), seed=0)
-    network = build_network("resnet18-cifar", 100, torch.full((3,), 0.5), torch.ones(3), generator(0, "weights"))
+    statistics = torch.full((3,), 0.5), torch.ones(3)
+    network = build_network("resnet18-cifar", (3, 32, 32), *statistics, cosine_head(100), generator(0, "weights"))
     method = {
         "prior": torch.rand(100),
         "temperature_U": torch.rand(47_500),
-        "queue": torch.rand(2, config.trssl.queue, 100),
+        "queue": torch.rand(2, config.options.queue, 100),
     }
     student = network.state_dict()
     parts = {"model": student, "average": student, "optimizer": dict(network.named_parameters()), "method": method}
@@ -279,8 +282,11 @@ def test_what_is_no_relay_is_refused(stopped, refused):
 
 def test_a_relay_of_another_format_is_refused(stopped, refused, monkeypatch):
     pack(stopped, Path("relay"), unexpected)
-    monkeypatch.setattr(relay, "FORMAT", "2.2")
-    assert "has format 1.2; this openworld reads format 2.2" in refused("relay", "unpack", "relay", "there")
+    monkeypatch.setattr(relay, "FORMAT", 2)
+    assert "has format 1.3; this openworld reads format 2.2 and 2.3" in refused("relay", "unpack", "relay", "there")
+    monkeypatch.setattr(relay, "FORMAT", 1)
+    monkeypatch.setattr(relay, "CHECKPOINT_FORMAT", 4)
+    assert "has format 1.3; this openworld reads format 1.2 and 1.4" in refused("relay", "unpack", "relay", "there")
 
 
 def test_missing_and_damaged_pieces_are_named(stopped, many_pieces, refused):

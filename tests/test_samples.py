@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from worlds import CPU, RUNTIME, write_photos
+from worlds import CPU, RUNTIME, tensors_of, write_photos
 
 from openworld.config import replace
 from openworld.data import samples as module
-from openworld.data.batches import Batches
+from openworld.data.batches import Batches, Views
 from openworld.data.decode import decode
 from openworld.data.loading import Loader
 from openworld.data.own import from_arrays, read_own
@@ -50,7 +50,7 @@ def world_of(runtime, *, with_store: bool = True) -> OpenWorld:
 
 
 def batches_of(world: OpenWorld) -> Batches:
-    return Batches(world.training, CONFIG.training, CONFIG.seed, num_views=2)
+    return Batches(world.training, CONFIG.training, CONFIG.seed, Views())
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -62,8 +62,8 @@ def test_batch_k_is_the_same_on_both_paths(workers, with_store):
     assert isinstance(streamed.training.unlabelled, Streamed)
     ours, theirs = batches_of(kept), batches_of(streamed)
     for step in (0, 1, 2, 3, 1, 9):  # in a row, back, and far ahead
-        for first, second in zip(vars(ours.at(step)).values(), vars(theirs.at(step)).values(), strict=True):
-            assert torch.equal(torch.as_tensor(first), torch.as_tensor(second))
+        for first, second in zip(tensors_of(ours.at(step)), tensors_of(theirs.at(step)), strict=True):
+            assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -16,7 +16,7 @@ from openworld.config import replace
 from openworld.data.problem import OpenWorld, TrainingSet, pose
 from openworld.evaluate import evaluate_run, probe_features
 from openworld.learner import Learner
-from openworld.methods.simclr import Simclr, nt_xent
+from openworld.methods.simclr import nt_xent
 from openworld.recipes import digits, simclr
 from openworld.record import Meter, RunFolder
 from openworld.rng import generator
@@ -69,14 +69,14 @@ def test_the_head_holds_clusters_in_which_the_labelled_samples_find_their_class(
     world = pose(SHORT, RUNTIME)
     learner = Learner(SHORT, world.training, RUNTIME)
     learner.settle_average()
-    before = learner.average.network.head.weight.clone()
+    before = learner.average.network.head.classes.weight.clone()
     average = learner.end_epoch()
     data = world.training
     answers = average(data.family.plain(data.labelled.take(torch.arange(len(data.labelled)))))
     assert (answers.argmax(dim=1) == data.labels).float().mean() > 0.5  # of features that nobody has trained
-    assert average.head.weight.norm(dim=1).tolist() == pytest.approx([1] * 10)
-    assert torch.equal(learner.average.network.head.weight, average.head.weight)
-    assert not torch.allclose(before, average.head.weight, atol=0.1)
+    assert average.head.classes.weight.norm(dim=1).tolist() == pytest.approx([1] * 10)
+    assert torch.equal(learner.average.network.head.classes.weight, average.head.classes.weight)
+    assert not torch.allclose(before, average.head.classes.weight, atol=0.1)
 
 
 # Learning ----------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_labelled_samples_come_among_the_others_without_their_labels():
     data = pose(TINY, RUNTIME).training
     batches = Learner(TINY, data, RUNTIME).batches
     batch = batches.at(0)
-    assert (len(batch.labelled), len(batch.labels), len(batch.views)) == (0, 0, 32)
+    assert (len(batch.labelled_views), len(batch.labels), len(batch.views)) == (0, 0, 32)
     assert batches.rows == 32
     num_samples = len(data.labelled) + len(data.unlabelled)
     met = torch.cat([batches.draw(step).index for step in range(-(-num_samples // 16))])
@@ -130,7 +130,7 @@ def test_labels_change_nothing_but_the_order_of_the_clusters():
     permuted = dataclasses.replace(data, labels=(data.labels + 1) % data.num_seen)
     first, second = weights_after_training(data), weights_after_training(permuted)
     differing = {name for name in first if not torch.equal(first[name], second[name])}
-    assert differing == {"average head.weight", "network head.weight"}
+    assert differing == {"average head.classes.weight", "network head.classes.weight"}
 
 
 # Whole runs --------------------------------------------------------------------------------------------------
@@ -150,14 +150,18 @@ def test_a_run_stopped_and_resumed_is_the_run_that_was_never_stopped(uninterrupt
 
 
 def test_the_projection_is_trained_and_kept_with_its_momentum(uninterrupted):
-    fresh = Simclr(TINY, pose(TINY, RUNTIME).training)
+    fresh = Learner(TINY, pose(TINY, RUNTIME).training, RUNTIME).network.head.projection.state_dict(
+        prefix="head.projection."
+    )
     files = last_checkpoint(uninterrupted)
-    kept, momentum = load(files["method.safetensors"]), load(files["optimizer.safetensors"])
-    assert set(kept) == {"projection.0.weight", "projection.0.bias", "projection.2.weight"}
-    for name, first in fresh.state_dict().items():
+    kept, average, momentum = (load(files[f"{part}.safetensors"]) for part in ("model", "average", "optimizer"))
+    assert set(fresh) == {f"head.projection.{name}" for name in ("0.weight", "0.bias", "2.weight")}
+    for name, first in fresh.items():
         assert not torch.equal(kept[name], first), name
-        assert momentum[f"method.{name}"].abs().max() > 0
-    assert kept["projection.2.weight"].shape == (TINY.simclr.projection, 64)
+        assert not torch.equal(average[name], first), name
+        assert momentum[name].abs().max() > 0
+    assert kept["head.projection.2.weight"].shape == (TINY.options.projection, 64)
+    assert "head.classes.weight" not in momentum  # which is fitted, not trained
 
 
 def test_the_summary_says_what_the_features_are_worth(uninterrupted):

@@ -9,10 +9,11 @@ import torch
 from safetensors.torch import load_file
 from worlds import RUNTIME, run
 
+from openworld.building import network_of
 from openworld.checkpoint import load
 from openworld.clusters import clustered_head
 from openworld.data.problem import pose
-from openworld.nets import frozen, network_like
+from openworld.nets import frozen
 from openworld.record import RunFolder
 from openworld.rng import generator
 
@@ -55,10 +56,11 @@ def test_after_simclr_the_head_begins_as_the_means_and_clusters_of_this_run(num_
     assert run("train", *SHORT, "--start", "first", "--out", "second", "--num-classes", num_classes) == 0
     begun = RunFolder(Path("second"))
     saved = load(begun.checkpoints / "step-00000000")
-    network = network_like("small", saved.tensors("average"))
+    data = pose(begun.config(), RUNTIME).training
+    shape = data.shown_shape
+    network = network_of(begun.config(), shape, data.num_seen, data.num_classes, data.mean, data.std)
     saved.load_into(network, "average")
     assert len(network.head.weight) == num_classes
-    data = pose(begun.config(), RUNTIME).training
     expected = clustered_head(frozen(network), data, generator(0, "clusters"))
     torch.testing.assert_close(network.head.weight.detach(), expected)
     assert torch.equal(saved.tensors("model")["head.weight"], saved.tensors("average")["head.weight"])

@@ -1,5 +1,6 @@
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -93,9 +94,9 @@ def photos(kept) -> Path:
 
 def points_to(data: Path) -> None:
     config = Path("r/config.toml")
-    first, *others = config.read_text().splitlines()
-    assert first.startswith("data = ")
-    config.write_text("\n".join([f'data = "{data.absolute()}"', *others]))
+    text, count = re.subn("^data = .*$", f'data = "{data.absolute()}"', config.read_text(), flags=re.MULTILINE)
+    assert count == 1
+    config.write_text(text)
 
 
 def rows_of(path: Path | str) -> list[dict[str, str]]:

@@ -379,7 +379,7 @@ def test_a_configuration_edited_under_its_checkpoints_is_noticed():
     run = trained("r")
     text = run.read("config.toml")
     run.write("config.toml", text.replace('network = "small"', 'network = "resnet18-cifar"'))
-    with pytest.raises(UserError, match="does not fit the run's config"):
+    with pytest.raises(UserError, match=r"r is damaged: .*config.toml and checkpoint do not fit each other"):
         evaluate_run(run, "test", RUNTIME, print)
 
 

@@ -3,20 +3,24 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from worlds import RUNTIME, run
+from worlds import RUNTIME, cosine_head, run
 
-from openworld.config import Training, TrsslOptions, replace
-from openworld.data.batches import Batch, Batches
+from openworld.config import Training, replace
+from openworld.data.batches import Batch, Batches, Views
 from openworld.data.problem import pose
 from openworld.data.samples import Kept
 from openworld.methods.base import StepResult
-from openworld.methods.trssl import Trssl, excess_of_rows, harden_novel
+from openworld.methods.trssl import Trssl, harden_novel
+from openworld.methods.trssl_options import TrsslOptions
+from openworld.methods.trssl_plus import TrsslPlus, excess_of_rows
+from openworld.methods.trssl_plus_options import TrsslPlusOptions
 from openworld.mix import draw_partners, draw_weight
 from openworld.nets import Network, build_network
 from openworld.recipes import digits
 from openworld.rng import generator
 
 STEP = 3
+PLUS = {"method": "trssl+"}
 SMALL = replace(digits("digits"), {"batch_labelled": 8, "batch_unlabelled": 32, "iterations": 3})
 
 
@@ -28,8 +32,9 @@ def data():
 def step_of(data, **switches):
     """A method, a network and a batch; the same weights and images whatever is switched."""
     config = replace(SMALL, switches)
-    network = build_network("small", data.num_classes, data.mean, data.std, generator(1, "weights")).train()
-    return Trssl(config, data), network, Batches(data, config.training, config.seed, 2).at(STEP)
+    weights, build_head = generator(1, "weights"), cosine_head(data.num_classes)
+    network = build_network("small", data.shown_shape, data.mean, data.std, build_head, weights).train()
+    return config.options.method()(config, data), network, Batches(data, config.training, config.seed, Views()).at(STEP)
 
 
 def result_of(method: Trssl, network: Network, batch: Batch) -> StepResult:
@@ -78,7 +83,7 @@ def test_a_step_is_algorithm_1_written_out_with_numpy(data):
     assert loss == pytest.approx(-(targets * log_shares).sum(axis=1).mean(), rel=1e-4)
 
 
-CHANGES = {
+OF_THE_PAPER = {
     "mixed_labels": False,
     "cross_labels": False,
     "mixup": False,
@@ -87,40 +92,54 @@ CHANGES = {
     "epsilon": 0.5,
     "iterations": 1,
     "mixup_alpha": 5.0,
-    "shared_labels": True,
-    "strong_views": True,
-    "balance": True,
 }
+BEYOND_IT = {"shared_labels": True, "strong_views": True, "balance": True}
+CHANGES = [
+    *(("trssl", name, value) for name, value in OF_THE_PAPER.items()),
+    *(("trssl+", name, value) for name, value in {**OF_THE_PAPER, **BEYOND_IT}.items()),
+]
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_every_part_that_the_paper_ablates_changes_the_loss(data, name):
+@pytest.mark.parametrize(("method", "name", "value"), CHANGES)
+def test_every_part_that_the_paper_ablates_changes_the_loss(data, method, name, value):
     losses = []
-    for switches in ({}, {name: CHANGES[name]}):
-        method, network, batch = step_of(data, **switches)
-        losses.append(result_of(method, network, batch).loss.item())
+    for switches in ({}, {name: value}):
+        made, network, batch = step_of(data, method=method, **switches)
+        losses.append(result_of(made, network, batch).loss.item())
     assert abs(losses[0] - losses[1]) > 1e-4
 
 
-def test_the_options_not_tested_above_are_those_of_the_uncertainty():
-    others = {field.name for field in dataclasses.fields(TrsslOptions)} - set(CHANGES)
-    assert others == {"uncertainty", "uncertainty_views", "uncertainty_from", "queue", "queue_from"}
+def test_the_options_not_tested_above_are_those_of_the_uncertainty_and_the_queue():
+    of_paper, of_plus = (
+        {field.name for field in dataclasses.fields(kind)} for kind in (TrsslOptions, TrsslPlusOptions)
+    )
+    assert of_paper - set(OF_THE_PAPER) == {"uncertainty", "uncertainty_from"}
+    assert of_plus - of_paper - set(BEYOND_IT) == {"queue", "queue_from"}
+    assert set(OF_THE_PAPER) - of_paper == {"temperature"}  # of all answers
+
+
+def test_with_all_that_we_added_off_the_loss_is_the_papers(data):
+    (method, network, batch), (plus, same_network, same_batch) = step_of(data), step_of(data, **PLUS)
+    assert (type(method), type(plus)) == (Trssl, TrsslPlus)
+    ours, theirs = result_of(plus, same_network, same_batch), result_of(method, network, batch)
+    assert ours.loss == theirs.loss
+    assert ours.logs == theirs.logs
 
 
 def logits_of(number: int) -> torch.Tensor:
-    """Of 32 samples in two views."""
-    return torch.rand(64, 10, generator=generator(number, "logits"))
+    """Of two views of 32 samples."""
+    return torch.rand(64, 10, generator=generator(number, "logits")).view(2, 32, 10)
 
 
 def test_a_shared_label_is_that_of_the_mean_of_both_views(data):
     logits = logits_of(0)
-    mean = (logits[:32] + logits[32:]) / 2
-    method, _, _ = step_of(data, shared_labels=True)
+    mean = (logits[0] + logits[1]) / 2
+    method, _, _ = step_of(data, **PLUS, shared_labels=True)
     labels, _ = method.pseudo_labels(logits, torch.tensor(0.0))
-    expected, _ = step_of(data)[0].pseudo_labels(torch.cat([mean, mean]), torch.tensor(0.0))
+    expected, _ = step_of(data)[0].pseudo_labels(torch.stack([mean, mean]))
     assert torch.equal(labels, expected)
     assert torch.equal(labels[:32], labels[32:])
-    assert not torch.equal(labels, step_of(data)[0].pseudo_labels(logits, torch.tensor(0.0))[0])
+    assert not torch.equal(labels, step_of(data)[0].pseudo_labels(logits)[0])
 
 
 def test_labels_that_are_shared_cannot_be_crossed_or_not(refused):
@@ -139,26 +158,32 @@ def test_labels_that_are_shared_cannot_be_crossed_or_not(refused):
 )
 def test_an_option_of_what_is_off_is_refused(refused, idle, off, told):
     short = ["--steps", 1, "--epoch-steps", 1, "--start", "simclr", "--start-steps", 1, "--device", "cpu", "--quiet"]
+    short += ["--method", "trssl+"] if "--queue" in off else []
     assert told in refused("train", *short, *idle, *off, "--out", "off")
     on = ["--queue", 16] if "--queue" in off else []
     assert run("train", *short, *idle, *on, "--out", "on") == 0
 
 
+@pytest.mark.parametrize("added", [["--queue", 16], ["--queue-from", 0.5], ["--balance"], ["--strong-views"]])
+def test_what_we_added_to_the_paper_is_refused_without_its_method(refused, added):
+    told = refused("train", "--steps", 1, "--device", "cpu", "--quiet", *added)
+    assert f"{added[0]} is for --method trssl+: add that, or leave {added[0]} out" in told
+
+
 def test_the_queue_holds_the_latest_logits_of_each_view(data):
-    method, _, _ = step_of(data, queue=80)
+    method, _, _ = step_of(data, **PLUS, queue=80)
     for number in range(4):
         method.pseudo_labels(logits_of(number), torch.tensor(1.0))
-    first = torch.cat([logits_of(number)[:32] for number in (1, 2, 3)])[-80:]
-    second = torch.cat([logits_of(number)[32:] for number in (1, 2, 3)])[-80:]
+    first, second = (torch.cat([logits_of(number)[view] for number in (1, 2, 3)])[-80:] for view in (0, 1))
     assert torch.equal(method.queue, torch.stack([first, second]))
-    shared, _, _ = step_of(data, queue=80, shared_labels=True)
+    shared, _, _ = step_of(data, **PLUS, queue=80, shared_labels=True)
     for number in range(4):
         shared.pseudo_labels(logits_of(number), torch.tensor(1.0))
     assert torch.equal(shared.queue, (first + second)[None] / 2)
 
 
 def test_a_batch_is_assigned_together_with_the_queue_from_its_step_on(data):
-    switches = {"queue": 32, "queue_from": 0.5, "steps": 10, "mixed_labels": False, "cross_labels": False}
+    switches = {**PLUS, "queue": 32, "queue_from": 0.5, "steps": 10, "mixed_labels": False, "cross_labels": False}
     method, _, _ = step_of(data, **switches)
     plain, _, _ = step_of(data, **{**switches, "queue": 0})
     weights = [method.draw(72, step)[2] for step in (4, 5)]
@@ -167,9 +192,9 @@ def test_a_batch_is_assigned_together_with_the_queue_from_its_step_on(data):
     method.pseudo_labels(earlier, weights[0])
     alone, _ = plain.pseudo_labels(later, weights[1])
     torch.testing.assert_close(method.pseudo_labels(later, weights[0])[0], alone)
-    method.queue.copy_(torch.stack([earlier[:32], earlier[32:]]))
+    method.queue.copy_(earlier)
     together, logs = method.pseudo_labels(later, weights[1])
-    both, _ = plain.assign(torch.cat([earlier[:32], later[:32]]), plain.queue[0], weights[1])
+    both, _ = plain.assign(torch.cat([earlier[0], later[0]]))
     torch.testing.assert_close(together[:32], both[32:])
     assert not torch.allclose(together, alone, atol=1e-2)
     assert logs["marginal_error"] < 0.2
@@ -177,7 +202,7 @@ def test_a_batch_is_assigned_together_with_the_queue_from_its_step_on(data):
 
 def test_a_queue_that_is_not_full_yet_is_not_used(data):
     """Its empty rows would fit any class, and take the prior's share of the rare ones."""
-    method, _, _ = step_of(data, queue=80, queue_from=0.0, steps=10)  # 32 samples a step
+    method, _, _ = step_of(data, **PLUS, queue=80, queue_from=0.0, steps=10)  # 32 samples a step
     assert [float(method.draw(72, step)[2]) for step in range(4)] == [0, 0, 0, 1]
 
 
@@ -192,7 +217,7 @@ def test_a_queue_that_is_not_full_yet_is_not_used(data):
 )
 def test_temperatures_follow_the_uncertainty_if_switched_on_and_from_its_step_on(data, switched_on, switches):
     method, network, _ = step_of(data, uncertainty_views=3, steps=10, **switches)
-    method.end_epoch(network.eval(), Batches(data, SMALL.training, 0, 2), step=5)
+    method.end_epoch(network.eval(), Batches(data, SMALL.training, 0, Views()), step=5)
     measured = method.temperature_U
     assert measured.min() == pytest.approx(0.1)
     assert (measured.max() == 1.0) == switched_on
@@ -228,10 +253,10 @@ def test_stronger_views_are_trained_on_with_the_labels_of_the_plain_ones(data, m
         assert numbers.shape == (10, len(views))
         return torch.zeros_like(views)
 
-    monkeypatch.setattr("openworld.methods.trssl.strengthen", black)
+    monkeypatch.setattr("openworld.methods.trssl_plus.strengthen", black)
     asked, trained = [], []
 
-    class Watched(Trssl):
+    class Watched(TrsslPlus):
         def pseudo_labels(self, logits, queue_weight):
             asked.append(logits)
             return super().pseudo_labels(logits, queue_weight)
@@ -241,7 +266,7 @@ def test_stronger_views_are_trained_on_with_the_labels_of_the_plain_ones(data, m
             return super().rows(batch, views, pseudo_labels)
 
     for switches in ({}, {"strong_views": True}):
-        method, network, batch = step_of(data, **switches)
+        method, network, batch = step_of(data, **PLUS, **switches)
         method.__class__ = Watched
         result_of(method, network, batch)
     assert torch.equal(*asked)
@@ -254,17 +279,18 @@ def test_stronger_views_are_trained_on_with_the_labels_of_the_plain_ones(data, m
 
 
 def test_how_views_are_strengthened_hangs_on_the_step(data):
-    method, _, _ = step_of(data, strong_views=True)
+    method, _, _ = step_of(data, **PLUS, strong_views=True)
     first, again, other = (method.draw(72, step)[3] for step in (3, 3, 4))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    assert step_of(data)[0].draw(72, 3)[3].numel() == 0
+    assert step_of(data, **PLUS)[0].draw(72, 3)[3].numel() == 0
 
 
 def test_there_are_no_stronger_views_of_features(refused, tmp_path):
     features = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
     np.savez(tmp_path / "mine.npz", features=features, labels=np.arange(60) % 3 - 1)
-    told = refused("train", tmp_path / "mine.npz", "--steps", 2, "--strong-views", "--device", "cpu", "--quiet")
+    short = ("--method", "trssl+", "--steps", 2, "--device", "cpu", "--quiet")
+    told = refused("train", tmp_path / "mine.npz", "--strong-views", *short)
     assert "--strong-views: there are none of features" in told
 
 
@@ -282,13 +308,13 @@ def test_the_excess_of_rows_is_how_often_a_class_is_met_over_how_often_it_is_the
 
 
 def test_balance_adds_the_logarithm_of_the_excess_to_the_logits_of_the_loss(data):
-    method, network, batch = step_of(data, balance=True, mixup=False)
+    method, network, batch = step_of(data, **PLUS, balance=True, mixup=False)
     excess = excess_of_rows(data, SMALL.training)
     assert excess[0] > 1 > excess[9]
     loss = result_of(method, network, batch).loss
     method, network, _ = step_of(data, mixup=False)
     with torch.no_grad():
-        labels, _ = method.pseudo_labels(network(batch.views), torch.tensor(0.0))
+        labels, _ = method.pseudo_labels(method.view_logits(network, batch))
         images, targets, temperature = method.rows(batch, batch.views, labels)
         logits = network(images) / temperature[:, None] + excess.log()
     torch.testing.assert_close(loss, -(targets * logits.log_softmax(dim=1)).sum(dim=1).mean())

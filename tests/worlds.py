@@ -2,6 +2,7 @@
 
 import math
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ from torch import Tensor
 
 from openworld.cli import main, make_parser
 from openworld.config import Config
-from openworld.data.augment import family
+from openworld.data.batches import Batch
 from openworld.data.problem import TrainingSet, statistics
 from openworld.data.samples import Kept
 from openworld.learner import Learner
+from openworld.nets import CosineHead
 from openworld.record import RunFolder
 from openworld.rng import generator
 from openworld.runtime import Runtime
@@ -45,8 +47,17 @@ def training_set(labelled: Tensor, labels: Tensor, unlabelled: Tensor, prior: Te
         num_seen=num_seen,
         mean=mean,
         std=std,
-        family=family(augment, mean, std),
+        augment=augment,
     )
+
+
+def tensors_of(batch: Batch) -> tuple[Tensor, ...]:
+    return *batch.labelled_views, batch.labels, *batch.unlabelled_views, batch.index, batch.images
+
+
+def cosine_head(num_classes: int) -> Callable[[int, torch.Generator], CosineHead]:
+    """What builds the usual head."""
+    return lambda width, source: CosineHead.drawn(width, num_classes, source)
 
 
 def trained(path: str, config: Config) -> RunFolder:

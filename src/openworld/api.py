@@ -9,12 +9,12 @@ from openworld.config import did_you_mean, options, typed
 from openworld.data.dataset import Dataset
 from openworld.data.opening import IN_MEMORY
 from openworld.data.own import from_arrays, from_frame
-from openworld.errors import UserError
-from openworld.prepare import prepare_run
-from openworld.record import RunFolder, new_path
+from openworld.errors import UserError, asked_in_python
+from openworld.methods import METHODS
+from openworld.planning.request import Request, carry_out
+from openworld.record import RunFolder
 from openworld.runtime import make_runtime
 from openworld.signals import Interrupted
-from openworld.train import train
 
 
 def train_on(
@@ -24,6 +24,7 @@ def train_on(
     root: str | Path = ".",
     out: str | Path | None = None,
     minutes: float | None = None,
+    resume: bool = False,
     device: str = "auto",
     workers: int | None = None,
     compile: str = "auto",
@@ -40,25 +41,29 @@ def train_on(
             (N, H, W[, C]) uint8 or of features (N, D), with `labels`; or a `Dataset`.
         labels: one for each row of an array; -1 (or '') is unlabelled.
         root: the folder of a DataFrame's paths.
+        resume: go on with the run in `out`, given the same data; begin it where there is none.
         settings: whatever `openworld train --help` lists, with underscores: num_classes="auto", lr=0.1, seed=1 ...
             None is as if it were not there, but for start=None: drawn weights, whatever the recipe has.
     """
-    settings = _checked(settings)
-    runtime = make_runtime(device, None, workers, compile, deterministic, quiet)
-    dataset = _dataset(data, labels, root)
-    settings["data"] = f"{IN_MEMORY}{dataset.name}" if dataset else str(data)
-    path = Path(out) if out else new_path(settings["data"], settings.get("method", "trssl"), settings.get("seed", 0))
-    run = RunFolder.new(path)
-    try:
-        plan = prepare_run(settings, runtime, path, minutes, dataset)
-        return {**train(plan.config, run, runtime, plan.world), "run": str(run.path)}
-    except Interrupted as stopped:  # who presses Ctrl-C means the whole program
-        raise KeyboardInterrupt(f"{stopped}; what is done is in {path}") from None
+    with asked_in_python():
+        if resume and out is None:
+            raise UserError("resume needs out: which run is to be continued?")
+        settings = checked_settings(settings)
+        runtime = make_runtime(device, None, workers, compile, deterministic, quiet)
+        dataset = _dataset(data, labels, root)
+        settings["data"] = f"{IN_MEMORY}{dataset.name}" if dataset else str(data)
+        request = Request(settings=settings, minutes=minutes, dataset=dataset, resume=resume)
+        folder = RunFolder(Path(out) if out else request.new_path())
+        try:
+            return {**carry_out(request, folder, runtime), "run": str(folder.path)}
+        except Interrupted as stopped:  # who presses Ctrl-C means the whole program
+            raise KeyboardInterrupt(f"{stopped}; what is done is in {folder.path}") from None
 
 
-def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """As a configuration file would have them: numpy's numbers become Python's, paths text."""
-    known = {option.name: option for option in options()}
+    known = {option.key: option for option in options(*METHODS)}
+    known = {option.name: option for option in reversed(known.values())} | known
     checked = {}
     for name, value in settings.items():
         if name not in known:

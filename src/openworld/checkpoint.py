@@ -19,8 +19,8 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from openworld.errors import UserError
+from openworld.formats import CHECKPOINT_FORMAT, CHECKPOINT_UPGRADES, upgraded_part
 
-FORMAT_VERSION = 2
 KEEP = 2
 """Checkpoints that stay: the newest, and one before it in case the newest is damaged later."""
 
@@ -35,7 +35,12 @@ class Checkpoint:
     """Numbers that are not tensors."""
 
     def tensors(self, part: str) -> dict[str, Tensor]:
-        return load_file(self.path / f"{part}.safetensors")
+        """As this version has them, whichever wrote them."""
+
+        def read(name: str) -> dict[str, Tensor]:
+            return load_file(self.path / f"{name}.safetensors")
+
+        return upgraded_part(part, read, self.state["format_version"])
 
     def load_into(self, module: nn.Module, part: str) -> None:
         try:
@@ -58,7 +63,7 @@ def save(folder: Path, step: int, parts: dict[str, dict[str, Tensor]], state: di
         for part, tensors in parts.items():
             content = to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
             (aside / f"{part}.safetensors").write_bytes(content)
-        numbers = {"format_version": FORMAT_VERSION, "step": step, **state}
+        numbers = {"format_version": CHECKPOINT_FORMAT, "step": step, **state}
         (aside / "state.json").write_text(json.dumps(numbers, indent=1, sort_keys=True))
         hashes = {path.name: _sha256(path) for path in sorted(aside.iterdir())}
         (aside / "MANIFEST.json").write_text(json.dumps(hashes, indent=1))
@@ -90,8 +95,10 @@ def load(path: Path) -> Checkpoint:
         state = json.loads((path / "state.json").read_text())
     except (OSError, ValueError) as error:
         raise DamagedCheckpoint(f"{path} is damaged: {error}") from error
-    if state["format_version"] != FORMAT_VERSION:
-        raise UserError(f"{path} has format {state['format_version']}; this openworld reads format {FORMAT_VERSION}")
+    version = state["format_version"]
+    if version not in (*CHECKPOINT_UPGRADES, CHECKPOINT_FORMAT):
+        readable = f"this openworld reads {min(CHECKPOINT_UPGRADES)} to {CHECKPOINT_FORMAT}"
+        raise UserError(f"{path} has format {version}; {readable}: another version may read it")
     return Checkpoint(path, state["step"], state)
 
 

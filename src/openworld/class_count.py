@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from scipy.special import stdtrit  # Student's t; scipy.stats would take half a second to import
 from torch import Generator, Tensor
 
-from openworld.errors import UserError
+from openworld.errors import UserError, named
 from openworld.kmeans import kmeans_sweep, squared_distances
 from openworld.metrics import matched_columns
 
@@ -230,7 +230,9 @@ def estimate_as_in_the_paper(curve: Sequence[Score], num_seen: int, reassign: bo
         return score.reassigned if reassign else score.accuracy
 
     if len(curve) < TOP:
-        raise UserError(f"the paper's estimate is the mean of {TOP} values of k: --max-classes leaves {len(curve)}")
+        raise UserError(
+            f"the paper's estimate is the mean of {TOP} values of k: {named('max_classes')} leaves {len(curve)}"
+        )
     best = [score.k for score in sorted(curve, key=fit, reverse=True)[:TOP]]
     details = {"reassign": reassign, "best": sorted(best), "lowest_possible": num_seen + (TOP - 1) / 2}
     return Estimate(round(np.mean(best)), min(best), max(best), "paper", num_seen, tuple(curve), details)
@@ -241,7 +243,7 @@ def score_counts(
 ) -> Iterator[Score]:
     """k-means for every k, judged by the labelled samples: means over the runs."""
     if counts[-1] > len(features_ND):
-        raise UserError(f"{counts[-1]} clusters of {len(features_ND)} samples: --max-classes must be smaller")
+        raise UserError(f"{counts[-1]} clusters of {len(features_ND)} samples: {named('max_classes')} must be smaller")
     labelled_LD, labels = features_ND[: len(labels_L)], labels_L.cpu().numpy()
     for k, found in zip(counts, kmeans_sweep(features_ND, counts, source, runs), strict=True):
         clusters_RL = found.labels[:, : len(labels_L)].cpu().numpy()

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import re
 import shutil
 import tempfile
 import warnings
@@ -13,21 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import load as from_bytes
-from safetensors.torch import save as to_bytes
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils import Tags, assert_all_finite, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, cat
 
-from openworld import checkpoint
 from openworld.api import train_on
 from openworld.data.arrays import checked_samples, is_unlabelled
 from openworld.data.dataset import Dataset, Files, Part
 from openworld.data.loading import Loader
-from openworld.errors import UserError, is_utf8
-from openworld.model import Model
+from openworld.errors import UserError, asked_in_python, is_utf8
+from openworld.model import PackedModel
 from openworld.record import RunFolder
 from openworld.runtime import make_runtime, pick_device
 from openworld.signals import Interrupted
@@ -42,8 +38,6 @@ EPOCHS, EPOCH_STEPS = 10, 25
 ROWS = 256
 """Of features that pass through the network together."""
 
-TEXTS = ("config.toml", "split.json")
-"""Of a run, what its model needs beside the weights."""
 MISSING = ("None", "nan", "<NA>", "-1")
 """What objects that stand for no label look like."""
 
@@ -154,11 +148,9 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             check_consistent_length(content, labels)
             known, numbers = _numbered(labels)
             dataset = _dataset(content, numbers, known)
-            with tempfile.TemporaryDirectory() as desk:
-                asked = self._asked(dataset, numbers, Path(desk))
-                self.summary_ = train_on(dataset, out=self._new_folder(), **asked)
-            self._packed_ = _packed(RunFolder(Path(self.summary_["run"])))
-            self.model_ = _unpacked(self._packed_, self.device)
+            self.summary_ = train_on(dataset, out=self._new_folder(), **self._asked(dataset, numbers))
+            self._packed_ = PackedModel.of(RunFolder(Path(self.summary_["run"])))
+            self.model_ = self._packed_.model(pick_device(self.device))
         self.run_ = self.summary_.pop("run")
         self.classes_ = _all_classes(known, self.model_.classes.names[len(known) :])
         self.n_seen_classes_ = len(known)
@@ -193,7 +185,7 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "_packed_" in state:
-            self.model_ = _unpacked(self._packed_, self.device)
+            self.model_ = self._packed_.model(pick_device(self.device))
 
     def _forget(self) -> None:
         """What an earlier fit left behind."""
@@ -215,8 +207,8 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             warnings.warn(f"{out} holds a run, which is left alone: training starts anew in {free}", stacklevel=3)
         return free
 
-    def _asked(self, dataset: Dataset, numbers: np.ndarray, desk: Path) -> dict[str, Any]:
-        """What `train_on` is told; `desk` is a folder for a file that it reads."""
+    def _asked(self, dataset: Dataset, numbers: np.ndarray) -> dict[str, Any]:
+        """What `train_on` is told."""
         settings, num_known, all_labelled = self.settings or {}, int(numbers.max()) + 1, bool((numbers >= 0).all())
         asked = {
             "num_classes": self.num_classes,
@@ -232,9 +224,8 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             raise ValueError(f"settings: {min(twice)} is a parameter of its own")
         if all_labelled and self.num_classes in (None, "auto"):  # there is nothing new to find
             asked["num_classes"] = num_known
-        if all_labelled and asked["num_classes"] == num_known:  # and nothing to guess about the shares of the classes
-            asked["prior"] = str(desk / "shares.txt")
-            np.savetxt(asked["prior"], np.bincount(numbers))
+        if all_labelled and asked["num_classes"] != num_known:  # of which the new ones were not counted
+            asked["prior"] = "uniform"
         if self.minutes is None:
             if self.steps is None:
                 fewest = FEWEST_STEPS_OF_FEATURES if dataset.has_features else FEWEST_STEPS_OF_IMAGES
@@ -264,11 +255,12 @@ def _in_full_rows(answer: Callable[[Tensor], Tensor], chunk: Tensor) -> Tensor:
 
 @contextmanager
 def _in_words_of_scikit_learn() -> Iterator[None]:
-    """Bad input is a ValueError, flags are parameters; and who presses Ctrl-C means all folds, not only this one."""
+    """Bad input is a ValueError that names parameters; and who presses Ctrl-C means all folds, not only this one."""
     try:
-        yield
+        with asked_in_python():
+            yield
     except UserError as error:
-        raise ValueError(re.sub(r"--([a-z][a-z-]*)", lambda flag: flag[1].replace("-", "_"), str(error))) from None
+        raise ValueError(str(error)) from None
     except Interrupted:
         raise KeyboardInterrupt from None
 
@@ -332,10 +324,13 @@ def _files(paths: Any) -> Files:
 
 def _dataset(content: np.ndarray | Files, numbers: np.ndarray, known: np.ndarray) -> Dataset:
     """Where every sample has a label, all are there twice: the engine wants unlabelled ones, too."""
+    class_sizes: tuple[int, ...] = ()
     if (numbers >= 0).all():
+        class_sizes = tuple((2 * np.bincount(numbers)).tolist())
         content = content[np.tile(np.arange(len(numbers)), 2)]
         numbers = np.concatenate([numbers, np.full(len(numbers), -1)])
-    return Dataset("X", tuple(map(str, known.tolist())), Part(content, numbers), None, is_labelled=numbers >= 0)
+    names, part = tuple(map(str, known.tolist())), Part(content, numbers)
+    return Dataset("X", names, part, None, is_labelled=numbers >= 0, class_sizes=class_sizes)
 
 
 def _refuse_misfit(content: np.ndarray | Files, shape: tuple[int, ...]) -> None:
@@ -361,19 +356,3 @@ def _all_classes(known: np.ndarray, novel_names: tuple[str, ...]) -> np.ndarray:
     # small integers may have to widen; by a type of the same kind, or large ones would become floats
     needed = np.min_scalar_type(last if known.dtype.kind == "u" else -last - 1)
     return np.concatenate([known, np.arange(first, last + 1)]).astype(np.result_type(known, needed))
-
-
-def _packed(run: RunFolder) -> dict[str, str | bytes]:
-    """What a model needs of its run."""
-    average = run.newest_checkpoint(warnings.warn).tensors("average")
-    return {**{name: run.read(name) for name in TEXTS}, "average": to_bytes(average)}
-
-
-def _unpacked(packed: dict[str, str | bytes], device: str) -> Model:
-    """The model, by way of a run folder that holds no more than it needs."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = RunFolder(Path(folder))
-        for name in TEXTS:
-            run.write(name, packed[name])
-        checkpoint.save(run.checkpoints, run.config().training.steps, {"average": from_bytes(packed["average"])}, {})
-        return Model.load(run, pick_device(device), warnings.warn)

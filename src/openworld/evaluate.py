@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from openworld.building import frozen_network
 from openworld.config import Config
 from openworld.data.problem import OpenWorld, TrainingSet, Truth, pose
 from openworld.errors import UserError
@@ -19,14 +20,14 @@ from openworld.metrics import (
     normalised_mutual_information,
     novel_as_seen,
 )
-from openworld.nets import Network, frozen, network_like
+from openworld.nets import Network
 from openworld.record import RunFolder
 from openworld.runtime import Runtime
 
 
 @torch.no_grad()
 def predict_logits(network: Network, truth: Truth, data: TrainingSet) -> Tensor:
-    """(N, K) cosines, without augmentation; of a network in evaluation mode."""
+    """(N, K), without augmentation; of a network in evaluation mode."""
     return torch.cat([network(data.family.plain(chunk)) for chunk in truth.samples.chunks()])
 
 
@@ -36,7 +37,7 @@ def predict_and_count(network: Network, truth: Truth, data: TrainingSet) -> tupl
     labels = truth.labels[known]
     logits = predict_logits(network, truth, data).cpu().numpy()[known]
     num_classes = max(int(labels.max()) + 1, data.num_seen)
-    return labels, logits, confusion_matrix(labels, logits.argmax(axis=1), num_classes, data.num_seen)
+    return labels, logits, confusion_matrix(labels, logits.argmax(axis=1), num_classes, logits.shape[1])
 
 
 def progress_scores(network: Network, truth: Truth, data: TrainingSet) -> dict[str, float | None]:
@@ -52,7 +53,7 @@ def progress_scores(network: Network, truth: Truth, data: TrainingSet) -> dict[s
     novel_only = None
     if is_novel.any() and logits.shape[1] > num_seen:
         among_novel = num_seen + logits[is_novel, num_seen:].argmax(axis=1)
-        novel_counts = confusion_matrix(labels[is_novel], among_novel, len(counts), num_seen)
+        novel_counts = confusion_matrix(labels[is_novel], among_novel, *counts.shape)
         novel_only = accuracy(novel_counts, num_seen, "trssl").novel
     return {
         "seen": scores.seen,
@@ -119,6 +120,14 @@ def load_average(
     if saved.step < config.training.steps:
         state = "has lost its last checkpoint" if run.summary() else "is not finished"
         warn(f"{run.path} {state}: this is step {saved.step} of {config.training.steps}")
-    network = network_like(config.training.network, saved.tensors("average"))
-    saved.load_into(network, "average")
-    return frozen(network.to(device)), saved.step
+    split, facts = run.split_and_facts()
+    shape, class_names = facts.get("sample_shape"), facts.get("class_names")
+    if shape is None or class_names is None:
+        raise UserError(f"{run.path}: its split.json does not describe its samples; train it anew with this version")
+    weights = saved.tensors("average")
+    try:
+        network = frozen_network(config, tuple(shape), split.num_seen, len(class_names), weights, device)
+    except (RuntimeError, KeyError):
+        misfit = "split.json, config.toml and checkpoint do not fit each other"
+        raise UserError(f"{run.path} is damaged: {misfit}") from None
+    return network, saved.step

@@ -26,11 +26,11 @@ from torch import Tensor, nn
 
 from openworld import __version__
 from openworld.classes import Classes
-from openworld.data.augment import family
+from openworld.config_files import restored_config
 from openworld.errors import UserError
+from openworld.formats import upgraded_export
 from openworld.model import Model
 from openworld.model_card import GENERATED_BY, facts_of, markdown
-from openworld.nets import frozen, network_like
 from openworld.record import RunFolder, write_whole
 from openworld.rng import generator
 
@@ -260,17 +260,15 @@ def load_exported(path: str | Path, device: str | torch.device = "cpu") -> Model
         content, card = path.read_bytes(), json.loads(card_of(path).read_text(encoding="utf-8"))
         if _sha256(content) != card["weights"]["sha256"]:
             raise UserError(f"{path} is damaged, or {card_of(path).name} is the card of other weights")
-        weights = from_bytes(content)
-        network = network_like(card["network"], weights)
-        network.load_state_dict(weights)
-        views = family(card["views"], network.mean.flatten().to(device), network.std.flatten().to(device))
+        config, _ = restored_config(card["config"], card_of(path))
         classes = Classes(tuple(card["outputs"]), card["num_seen"], card["given_names"])
-        shape, temperature, step = tuple(card["sample_shape"]), card["temperature"], card["step"]
+        shape, step = tuple(card["sample_shape"]), card["step"]
+        weights = upgraded_export(from_bytes(content), card["config"])
+        return Model.restored(config, classes, shape, weights, step, torch.device(device))
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         raise UserError(f"{card_of(path)} is not the card of exported weights, or is damaged: {error!r}") from None
-    return Model(frozen(network.to(device)), classes, shape, views, temperature, step, torch.device(device))
 
 
 # A model card -------------------------------------------------------------------------------------------------

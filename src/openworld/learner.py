@@ -8,15 +8,16 @@ import torch
 from torch import Tensor
 
 from openworld import checkpoint
+from openworld.building import network_of
 from openworld.clusters import clustered_head
 from openworld.compiling import keep, kept_path, load_kept
 from openworld.config import Config
 from openworld.data.batches import Batches, Drawn
 from openworld.data.problem import TrainingSet
 from openworld.engine import Recorder, set_up, stage
-from openworld.methods import METHODS
-from openworld.nets import Network, build_network, frozen
-from openworld.optim import Average, Optimiser, learning_rate
+from openworld.methods.base import Method
+from openworld.nets import Network, frozen
+from openworld.optim import Average, Optimiser
 from openworld.record import Meter, RunFolder
 from openworld.rng import generator
 from openworld.runtime import Runtime
@@ -29,20 +30,21 @@ class Learner:
 
     def __init__(self, config: Config, data: TrainingSet, runtime: Runtime):
         set_up(runtime.device, runtime.compile, runtime.deterministic)
-        training = self.training = config.training
-        self.view = data.family.view
-        source = generator(config.seed, "weights")
-        network = build_network(training.network, data.num_classes, data.mean, data.std, source)
+        kind, training = config.options.method(), config.training
+        kind.refuse(config, data)
+        self.training = training
+        self.batches = Batches(data, training, config.seed, kind.views(config), kind.uses_labels)
+        network = network_of(config, data.shown_shape, data.num_seen, data.num_classes, data.mean, data.std)
         self.network = network.to(data.device)
         self.average = Average(self.network, training)
-        self.method = METHODS[config.method](config, data)
-        self.optimiser = Optimiser(self.network, self.method, training)
-        self.batches = Batches(data, training, config.seed, self.method.num_views, self.method.uses_labels)
+        self.method = kind(config, data)
+        refuse_parameters(self.method)
+        self.optimiser = Optimiser(self.network, training, self.method.pace)
         self.kept: Path | None = None
         if runtime.compile:
-            sizes = training.batch_labelled, training.batch_unlabelled
-            kind = config.method, training.network, training.augment, data.unlabelled.shape, sizes
-            self.kept = kept_path(data.device, *kind)
+            sizes = training.batch_labelled, training.batch_unlabelled, training.norm_rows
+            kind_of_work = config.method, training.network, training.augment, data.unlabelled.shape, sizes
+            self.kept = kept_path(data.device, *kind_of_work)
             load_kept(self.kept)
             tell_of_compiling(runtime.quiet)
         self.recorder = Recorder()
@@ -54,19 +56,24 @@ class Learner:
     def learn(self) -> None:
         """One step. Everything that differs from other steps is drawn here; the rest is the same work every time."""
         batches = self.batches
-        pace = self.step, learning_rate(self.step, self.training), self.average.share(self.step)
+        pace = self.step, self.learning_rate(self.step), self.average.share(self.step)
         draws = torch.tensor(pace, dtype=torch.float64), *self.method.draw(batches.rows, self.step)
-        inputs = *batches.draw(self.step), *(stage(drawn, batches.data.device) for drawn in draws)
-        self.meter.add(self.recorder(self.advance, *inputs))
+        drawn = batches.draw(self.step).tensors
+        inputs = *(stage(each, batches.data.device) for each in draws), *drawn
+        advance = functools.partial(self.advance, len(draws))
+        self.meter.add(self.recorder(advance, *inputs))
         self.step += 1
 
-    def advance(self, *inputs: Tensor) -> dict[str, Tensor]:
+    def learning_rate(self, step: int) -> float:
+        return self.method.learning_rate(step, self.training)
+
+    def advance(self, num_draws: int, *inputs: Tensor) -> dict[str, Tensor]:
         """From what was drawn to new weights, without the host; scalars worth a line in the record."""
-        num_drawn = len(Drawn._fields)
-        pace, *draws = inputs[num_drawn:]
+        pace, *draws = inputs[:num_draws]
         with torch.no_grad():
-            batch = Drawn(*inputs[:num_drawn]).shown(self.view)
-        result = self.method.loss(self.network, batch, *draws)
+            batch = self.batches.shown(Drawn.of(inputs[num_draws:]))
+        teacher = {"teacher": self.average.network.train()} if self.method.uses_teacher else {}
+        result = self.method.loss(self.network, batch, *draws, **teacher)
         step, rate, share = pace.unbind()
         gradient_norm = self.optimiser.update(result.loss, rate, step)
         self.average.update(self.network, share)
@@ -90,9 +97,11 @@ class Learner:
         """What the method does once an epoch; returns the averaged model as it answers after that."""
         average = self.answering_average()
         self.method.end_epoch(average, self.batches, self.step)
-        if not self.method.trains_head:  # the average of a head that stays as it is, is that head
-            for network in (self.network, self.average.network):
-                network.head.load_state_dict(average.head.state_dict())
+        fitted = {name: value for name, value in average.state_dict().items() if name.startswith(self.method.fitted)}
+        for network in (self.network, self.average.network):  # the average of what stays as it is, is that
+            own = network.state_dict()
+            for name, value in fitted.items():
+                own[name].copy_(value)
         return average
 
     def answering_average(self) -> Network:
@@ -127,18 +136,25 @@ class Learner:
         """The head begins with what the features tell of the classes: a drawn one has to find that first."""
         data = self.batches.data
         source = generator(self.batches.seed, "clusters", device=data.device)
-        head = clustered_head(frozen(self.average.network), data, source)
+        centres = clustered_head(frozen(self.average.network), data, source)
         for network in (self.network, self.average.network):
-            network.head.load_state_dict({"weight": head})
+            self.method.begin(network.head, centres)
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         saved.load_into(self.network, "model")
         saved.load_into(self.average.network, "average")
         saved.load_into(self.method, "method")
         self.optimiser.load(saved.tensors("optimizer"))
-        self.meter.load(saved.state["meter"], next(self.network.parameters()).device)
+        self.meter.load(saved.state["meter"], self.network.mean.device)
         self.relayed = saved.state.get("relayed", [])
         self.step = saved.step
+
+
+def refuse_parameters(method: Method) -> None:
+    """Before they are trained by nobody."""
+    own = [name for name, _ in method.named_parameters()]
+    if own:
+        raise TypeError(f"{type(method).__name__}.{own[0]}: a method's weights belong into the head that it builds")
 
 
 @functools.cache

@@ -27,18 +27,15 @@ class Accuracy:
     all: float | None
 
 
-def confusion_matrix(truth: np.ndarray, predicted: np.ndarray, num_classes: int, num_seen: int) -> np.ndarray:
-    """Counts of (true class, predicted id); cluster ids of any size are renumbered to follow the seen ones.
+def confusion_matrix(truth: np.ndarray, predicted: np.ndarray, num_classes: int, num_ids: int) -> np.ndarray:
+    """Counts of (true class, predicted id), for all of either: the matrices of several parts can be summed.
 
-    >>> confusion_matrix(np.array([0, 1, 1]), np.array([0, 70, 900]), num_classes=2, num_seen=1)
-    array([[1, 0, 0],
-           [0, 1, 1]])
+    >>> confusion_matrix(np.array([0, 1, 1]), np.array([0, 1, 3]), num_classes=2, num_ids=4)
+    array([[1, 0, 0, 0],
+           [0, 1, 0, 1]])
     """
-    clusters, columns = np.unique(predicted[predicted >= num_seen], return_inverse=True)
-    column_of = predicted.astype(np.int64)
-    column_of[predicted >= num_seen] = num_seen + columns
-    counts = np.zeros((num_classes, num_seen + len(clusters)), dtype=np.int64)
-    np.add.at(counts, (truth, column_of), 1)
+    counts = np.zeros((num_classes, num_ids), dtype=np.int64)
+    np.add.at(counts, (truth, predicted), 1)
     return counts
 
 

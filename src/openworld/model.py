@@ -1,14 +1,20 @@
 """A trained network that answers for new samples. It needs its run folder, not the data that it was trained on."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from openworld.building import frozen_network
 from openworld.classes import Classes
+from openworld.config import Config
+from openworld.config_files import parsed_toml, restored_config, write_toml
 from openworld.data.augment import Family, family
-from openworld.errors import UserError
+from openworld.data.split import Split
 from openworld.evaluate import load_average
 from openworld.nets import Network
 from openworld.outputs import shares_of
@@ -28,20 +34,36 @@ class Model:
     family: Family
     """How views of a sample are made."""
     temperature: float
-    """Of the softmax that makes cosines probabilities."""
+    """Of the softmax that makes logits probabilities."""
     step: int
     device: torch.device
 
     @classmethod
     def load(cls, run: RunFolder, device: torch.device, warn: Callable[[str], None]) -> "Model":
-        config, classes = run.config(), Classes.of(run)
-        _, facts = run.split_and_facts()
+        config, (_, facts) = run.config(), run.split_and_facts()
         network, step = load_average(run, config, device, warn)
-        if len(network.head.weight) != len(classes.outputs) or "sample_shape" not in facts:
-            raise UserError(f"{run.path} is damaged: split.json and the checkpoint do not fit each other")
+        return cls.around(network, config, Classes.of(run), tuple(facts["sample_shape"]), step)
+
+    @classmethod
+    def restored(
+        cls,
+        config: Config,
+        classes: Classes,
+        sample_shape: tuple[int, ...],
+        weights: dict[str, Tensor],
+        step: int,
+        device: torch.device,
+    ) -> "Model":
+        """Without a run folder, from what was taken out of one; a RuntimeError where weights are of another network."""
+        network = frozen_network(config, sample_shape, classes.num_seen, len(classes.outputs), weights, device)
+        return cls.around(network, config, classes, sample_shape, step)
+
+    @classmethod
+    def around(
+        cls, network: Network, config: Config, classes: Classes, sample_shape: tuple[int, ...], step: int
+    ) -> "Model":
         views = family(config.training.augment, network.mean.flatten(), network.std.flatten())
-        shape = tuple(facts["sample_shape"])
-        return cls(network, classes, shape, views, config.trssl.temperature, step, device)
+        return cls(network, classes, sample_shape, views, config.answers.temperature, step, network.mean.device)
 
     @property
     def takes_images(self) -> bool:
@@ -73,3 +95,30 @@ class Model:
 
     def _shares(self, shown: Tensor) -> Tensor:
         return shares_of(self.network(shown), self.classes, self.temperature)
+
+
+@dataclass(frozen=True)
+class PackedModel:
+    """A model as texts and bytes, to be kept or sent without its run folder."""
+
+    config: str
+    """As TOML."""
+    split: str
+    """As JSON: what goes in, and what the outputs are called."""
+    weights: bytes
+    """Of the averaged network, as safetensors."""
+    step: int
+
+    @classmethod
+    def of(cls, run: RunFolder) -> "PackedModel":
+        """Of a finished run."""
+        saved = run.newest_checkpoint(warnings.warn)
+        return cls(write_toml(run.config()), run.split(), to_bytes(saved.tensors("average")), saved.step)
+
+    def model(self, device: torch.device) -> Model:
+        where = "a packed model"
+        config, _ = restored_config(parsed_toml(self.config, where), where)
+        split, facts = Split.from_json(self.split, where)
+        classes = Classes(tuple(facts["class_names"]), split.num_seen)
+        weights = from_bytes(self.weights)
+        return Model.restored(config, classes, tuple(facts["sample_shape"]), weights, self.step, device)

@@ -3,14 +3,13 @@
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from openworld import __version__
-from openworld.config import write_toml
+from openworld.config_files import as_tree, write_toml
 from openworld.metrics import PROTOCOLS, score_text
 from openworld.model import Model
 from openworld.outputs import class_sizes, read_outputs
@@ -50,11 +49,11 @@ def facts_of(run: RunFolder, model: Model) -> dict[str, Any]:
             "test": len(outputs["test"].samples) if "test" in outputs else None,
             "dropped": len(recorded.get("dropped", {})),
             "fingerprint": recorded.get("fingerprint"),
-            "split_came_with_data": not split.class_sizes,
+            "split_came_with_data": recorded.get("split_is_given", not split.class_sizes),
         },
         "estimate": _estimate(run),
         "results": summary if is_finished else None,
-        "config": asdict(config),
+        "config": as_tree(config),
         "sessions": (run.read_json("environment.json") or {}).get("sessions", []),
     }
 
@@ -197,7 +196,7 @@ def _limits(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _class_count(facts: dict[str, Any]) -> str:
-    asked, estimate = facts["config"]["problem"]["num_classes"], facts["estimate"]
+    asked, estimate = facts["config"]["problem"].get("num_classes"), facts["estimate"]
     if asked is None:
         source = "is that of the data set; it was not estimated"
     elif estimate and estimate["num_classes"] == asked:

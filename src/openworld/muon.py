@@ -22,13 +22,16 @@ POLYNOMIAL = 3.4445, -4.7750, 2.0315
 class Muon:
     """For weights of two dimensions or more, each of which has a gradient in every step; what is all zeros stays so."""
 
-    def __init__(self, named: dict[str, nn.Parameter]):
+    def __init__(self, named: dict[str, nn.Parameter], factors: dict[str, float] | None = None):
+        """Of each matrix `factors` tells by how much its rate differs from that of a step."""
+        factors = dict.fromkeys(named, 1.0) | (factors or {})
         self.momenta = {name: torch.zeros_like(weights, requires_grad=False) for name, weights in named.items()}
         by_rows: dict[int, list[str]] = defaultdict(list)
         for name, weights in named.items():
             by_rows[_num_rows(weights)].append(name)
         self.stacks = [
-            Stack([named[name] for name in names], [self.momenta[name] for name in names]) for names in by_rows.values()
+            Stack(*([each[name] for name in names] for each in (named, self.momenta, factors)))
+            for names in by_rows.values()
         ]
 
     @torch.no_grad()
@@ -45,11 +48,12 @@ class Muon:
 class Stack:
     """Weights whose matrices have as many rows. Written for few passes over memory, which are what it costs."""
 
-    def __init__(self, weights: list[nn.Parameter], momenta: list[Tensor]):
+    def __init__(self, weights: list[nn.Parameter], momenta: list[Tensor], factors: list[float]):
         self.weights, self.momenta = weights, momenta
         num_rows, most = _num_rows(weights[0]), max(each.numel() for each in weights)
         device = weights[0].device
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32  # many times as fast, and exact enough
+        self.factors = None if set(factors) == {1.0} else torch.tensor(factors, device=device)
         self.filled = torch.zeros(len(weights), num_rows, most // num_rows, dtype=dtype, device=device)
 
     def step(self, rate: Tensor, refused: Tensor) -> None:
@@ -59,6 +63,7 @@ class Stack:
         torch._foreach_copy_(self.places(self.filled), ahead)
         directions = orthogonal(self.filled.masked_fill_(refused, 0))
         norms, lengths = self.norms(), torch.linalg.matrix_norm(directions)
+        rate = rate if self.factors is None else rate * self.factors
         moves = (-rate * norms / lengths.clamp(min=1e-12)).masked_fill(refused, 0)
         for weights, direction, move in zip(self.weights, self.places(directions), moves, strict=True):
             weights.addcmul_(direction, move)

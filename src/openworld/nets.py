@@ -1,9 +1,10 @@
-"""Residual networks with the stems of the paper, and the cosine classifier on top.
+"""Residual networks with the stems of the paper, other bodies, and the cosine classifier that most heads are made of.
 
 Shapes: B samples, D features, K classes (seen first, then novel).
 """
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,7 +14,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from openworld.compiling import compilable
 from openworld.engine import conv_relu
-from openworld.rng import generator
+
+Shape = tuple[int, ...]
+"""Of a sample as a network sees it: (C, H, W) of an image, (D,) of features."""
 
 
 class ConvNorm(nn.Module):
@@ -133,37 +136,59 @@ class MLP(nn.Module):
         return self.layers(features)
 
 
-def _resnet18(stem: Callable[[int, int], nn.Module]) -> Callable[[int], ResNet]:
-    return lambda channels_in: ResNet(BasicBlock, (2, 2, 2, 2), (64, 128, 256, 512), stem, channels_in)
+class Identity(nn.Module):
+    """Pixels or features, normalised, as they are."""
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.num_features = math.prod(shape)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        return samples.flatten(1)
 
 
-def _resnet50(stem: Callable[[int, int], nn.Module]) -> Callable[[int], ResNet]:
-    return lambda channels_in: ResNet(Bottleneck, (3, 4, 6, 3), (64, 128, 256, 512), stem, channels_in)
+def _resnet18(stem: Callable[[int, int], nn.Module]) -> Callable[[Shape], ResNet]:
+    return lambda shape: ResNet(BasicBlock, (2, 2, 2, 2), (64, 128, 256, 512), stem, shape[0])
 
 
-BODIES: dict[str, Callable[[int], nn.Module]] = {
+def _resnet50(stem: Callable[[int, int], nn.Module]) -> Callable[[Shape], ResNet]:
+    return lambda shape: ResNet(Bottleneck, (3, 4, 6, 3), (64, 128, 256, 512), stem, shape[0])
+
+
+BODIES: dict[str, Callable[[Shape], nn.Module]] = {
     "resnet18-cifar": _resnet18(cifar_stem),
     "resnet18-tiny": _resnet18(tiny_stem),
     "resnet18": _resnet18(standard_stem),
     "resnet50-cifar": _resnet50(cifar_stem),
     "resnet50-tiny": _resnet50(tiny_stem),
     "resnet50": _resnet50(standard_stem),
-    "mlp": lambda channels_in: MLP(channels_in, (512, 256)),
-    "small-32": lambda channels_in: ResNet(BasicBlock, (1, 1, 1), (32, 64, 128), strided_stem(2), channels_in),
-    "small-64": lambda channels_in: ResNet(BasicBlock, (1, 1, 1), (32, 64, 128), strided_stem(4), channels_in),
-    "small": lambda channels_in: ResNet(BasicBlock, (1, 1), (32, 64), cifar_stem, channels_in),
+    "mlp": lambda shape: MLP(shape[0], (512, 256)),
+    "small-32": lambda shape: ResNet(BasicBlock, (1, 1, 1), (32, 64, 128), strided_stem(2), shape[0]),
+    "small-64": lambda shape: ResNet(BasicBlock, (1, 1, 1), (32, 64, 128), strided_stem(4), shape[0]),
+    "small": lambda shape: ResNet(BasicBlock, (1, 1), (32, 64), cifar_stem, shape[0]),
+    "identity": Identity,
 }
 
 
 class CosineHead(nn.Module):
     """Logits that are cosines between a sample's features and a unit vector for each class.
 
+    Any part of a head may be one: the optimiser keeps the vectors of all of them at length 1, and Muon, which is for
+    matrices, leaves them alone.
     Always float32: the pseudo-labels divide these logits by 0.05, which half precision does not survive.
     """
 
     def __init__(self, num_features: int, num_classes: int):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_classes, num_features))
+
+    @classmethod
+    def drawn(cls, num_features: int, num_classes: int, source: torch.Generator) -> "CosineHead":
+        """With random directions."""
+        head = cls(num_features, num_classes)
+        nn.init.normal_(head.weight, generator=source)
+        head.normalise()
+        return head
 
     def forward(self, features_BD: Tensor) -> Tensor:
         with torch.autocast(features_BD.device.type, enabled=False):
@@ -177,22 +202,43 @@ class CosineHead(nn.Module):
 
 
 class Network(nn.Module):
-    """Pixels in [0, 1] or features in, cosine logits out; normalisation is inside, so a checkpoint is complete."""
+    """Pixels in [0, 1] or features in, logits out; normalisation is inside, so a checkpoint is complete.
 
-    def __init__(self, body: ResNet | MLP, num_classes: int, mean_C: Tensor, std_C: Tensor):
+    The head is made by the method that trains the network. From features (B, D) it makes the logits (B, K) by which the
+    network answers, seen classes first; and it holds whatever other layers the method trains.
+    """
+
+    def __init__(self, body: nn.Module, head: nn.Module, mean: Tensor, std: Tensor, norm_rows: int | None = None):
         super().__init__()
-        shape = (-1,) if isinstance(body, MLP) else (-1, 1, 1)
-        self.register_buffer("mean", mean_C.view(shape))
-        self.register_buffer("std", std_C.view(shape))
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
         self.body = body
-        self.head = CosineHead(body.num_features, num_classes)
+        self.head = head
+        self.norm_rows = norm_rows
 
     def features(self, images: Tensor) -> Tensor:
         """(B, D), before the head; float32, whatever the body computes in."""
-        return (_train_features(self, images) if self.training else _features(self, images)).float()
+        if not self.training:
+            return _features(self, images).float()
+        if self.norm_rows is None or len(images) <= self.norm_rows:
+            return _train_features(self, images).float()
+        return in_groups(lambda rows: _train_features(self, rows).float(), images, self.norm_rows)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.features(images))
+
+
+def in_groups(function: Callable[[Tensor], Tensor], rows_B: Tensor, most: int) -> Tensor:
+    """The function of groups of rows, none larger than `most`: of G groups, row i belongs to group i modulo G.
+
+    So a group has rows from all over the batch, of labelled and unlabelled samples alike.
+    """
+    num_groups = -(-len(rows_B) // most)
+    parts = [function(rows_B[group::num_groups]) for group in range(num_groups)]
+    together = parts[0].new_empty(len(rows_B), *parts[0].shape[1:])
+    for group, part in enumerate(parts):
+        together[group::num_groups] = part
+    return together
 
 
 def _features(network: Network, images: Tensor) -> Tensor:
@@ -207,22 +253,26 @@ def _features(network: Network, images: Tensor) -> Tensor:
 _train_features = compilable(_features)  # without the head: one compilation serves any number of classes
 
 
-def build_network(name: str, num_classes: int, mean_C: Tensor, std_C: Tensor, source: torch.Generator) -> Network:
-    """A network for samples with these statistics, with weights drawn from the given generator."""
-    network = Network(BODIES[name](len(mean_C)), num_classes, mean_C, std_C)
-    for module in network.modules():
+def build_network(
+    name: str,
+    shape: Shape,
+    mean_C: Tensor,
+    std_C: Tensor,
+    build_head: Callable[[int, torch.Generator], nn.Module],
+    source: torch.Generator,
+    norm_rows: int | None = None,
+) -> Network:
+    """A network for samples of this shape with these statistics, with weights drawn from the given generator.
+
+    `build_head(width, source)` gives the head for so many features.
+    """
+    body = BODIES[name](shape)
+    for module in body.modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=source)
-        elif isinstance(module, CosineHead):
-            nn.init.normal_(module.weight, generator=source)
-            module.normalise()
+    mean, std = (each_C.view(-1, *[1] * (len(shape) - 1)) for each_C in (mean_C, std_C))
+    network = Network(body, build_head(body.num_features, source), mean, std, norm_rows)
     return network.to(memory_format=torch.channels_last)  # a third faster on CPU, more on a GPU
-
-
-def network_like(name: str, weights: dict[str, Tensor]) -> Network:
-    """A network of the kind that these weights are of, for them to be loaded into."""
-    statistics = weights["mean"].flatten(), weights["std"].flatten()
-    return build_network(name, len(weights["head.weight"]), *statistics, generator(0, "unused"))
 
 
 # A network that only answers ---------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +11,10 @@ from torch import Tensor, nn
 from openworld.compiling import plainly
 from openworld.config import Training
 from openworld.muon import Muon
-from openworld.nets import Network
+from openworld.nets import CosineHead, Network
 
 
-def learning_rate(step: int, training: Training) -> float:
+def warmup_and_cosine(step: int, training: Training) -> float:
     """Linear warm-up to the base rate, then a cosine to zero at the end of the run."""
     warmup_steps = training.warmup * training.steps
     if step < warmup_steps:
@@ -36,32 +37,47 @@ def averaging_decay(training: Training) -> float:
     return 1 - 1 / horizon
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How fast a parameter is trained, as factors of the run's own settings."""
+
+    rate: float = 1.0
+    """Of the learning rate, SGD's or Muon's."""
+    decay: float = 1.0
+    """Of the weight decay."""
+
+
 class Optimiser:
     """SGD that refuses a step which is not finite, without asking the device about it at every step.
 
-    Where the configuration says so, Muon takes the matrices; not the head's, whose rows are centres of classes.
+    Where the configuration says so, Muon takes the matrices; not those of cosine heads, whose rows are class centres.
     """
 
-    def __init__(self, network: Network, method: nn.Module, training: Training):
-        """`method` may have weights of its own."""
-        self.network = network
-        named = dict(network.named_parameters()) | dict(method.named_parameters(prefix="method"))
-        matrices = {name: p for name, p in named.items() if p.dim() >= 2 and not name.startswith("head.")}
+    def __init__(self, network: Network, training: Training, pace_of: Callable[[str], Pace | None]):
+        """`pace_of` says how a parameter of the network is trained, by its name; None: not at all."""
+        paces = {name: pace_of(name) for name, _ in network.named_parameters()}
+        named = {name: p.requires_grad_(paces[name] is not None) for name, p in network.named_parameters()}
+        named = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
+        self.cosine_heads = [module for module in network.modules() if isinstance(module, CosineHead)]
+        centres = {id(head.weight) for head in self.cosine_heads}
+        matrices = {name: p for name, p in named.items() if p.dim() >= 2 and id(p) not in centres}
         turned = matrices if training.muon else {}
         self.parameters = list(named.values())
         self.plain = {name: p for name, p in named.items() if name not in turned}
-        device = next(network.parameters()).device
-        self.rate = torch.zeros((), device=device)
+        device = network.mean.device
         self.failed = torch.zeros((), device=device)
         self.failed_step = torch.zeros((), dtype=torch.int64, device=device)
-        self.sgd = torch.optim.SGD(
-            self.plain.values(),
-            lr=self.rate,
-            momentum=training.momentum,
-            weight_decay=training.weight_decay,
-            fused=True,  # the fused kernel takes `found_inf`, a flag on the device that voids the update
-        )
-        self.muon = Muon(turned)
+        self.rates = {factor: torch.zeros((), device=device) for factor in {1.0, *(paces[name].rate for name in named)}}
+        groups: dict[Pace, list[nn.Parameter]] = {}
+        for name, parameter in self.plain.items():
+            groups.setdefault(paces[name], []).append(parameter)
+        by_pace = [
+            {"params": group, "lr": self.rates[pace.rate], "weight_decay": training.weight_decay * pace.decay}
+            for pace, group in groups.items()
+        ]
+        # the fused kernel takes `found_inf`, a flag on the device that voids the update
+        self.sgd = torch.optim.SGD(by_pace, momentum=training.momentum, fused=True) if by_pace else None
+        self.muon = Muon(turned, {name: paces[name].rate for name in turned})
         self.muon_share = training.muon / training.lr
 
     def update(self, loss: Tensor, rate: Tensor, step: Tensor) -> Tensor:
@@ -77,11 +93,14 @@ class Optimiser:
         bad = ~(loss.isfinite() & norm.isfinite())
         self.failed_step.copy_(torch.where((self.failed == 0) & bad, step, self.failed_step))
         self.failed.copy_(torch.maximum(self.failed, bad.float()))
-        self.rate.copy_(rate)
-        self.sgd.found_inf = self.failed
-        self.sgd.step()
-        self.muon.step(self.rate * self.muon_share, self.failed > 0)
-        self.network.head.normalise()
+        for factor, own_rate in self.rates.items():
+            own_rate.copy_(rate if factor == 1 else rate * factor)
+        if self.sgd:
+            self.sgd.found_inf = self.failed
+            self.sgd.step()
+        self.muon.step(self.rates[1.0] * self.muon_share, self.failed > 0)
+        for head in self.cosine_heads:
+            head.normalise()
         return norm
 
     def failure(self) -> int | None:
@@ -90,7 +109,7 @@ class Optimiser:
 
     def state(self) -> dict[str, Tensor]:
         """The momentum of each parameter by its name."""
-        moving = {name: self.sgd.state[p] for name, p in self.plain.items() if p in self.sgd.state}
+        moving = {name: self.sgd.state[p] for name, p in self.plain.items() if self.sgd and p in self.sgd.state}
         return {**{name: state["momentum_buffer"] for name, state in moving.items()}, **self.muon.momenta}
 
     def load(self, state: dict[str, Tensor]) -> None:

@@ -18,7 +18,6 @@ from openworld.config import Config
 from openworld.data.batches import Batches
 from openworld.data.problem import OpenWorld, pose
 from openworld.evaluate import load_average, predict_logits
-from openworld.methods import METHODS
 from openworld.nets import Network
 from openworld.record import RunFolder
 from openworld.runtime import Runtime
@@ -35,7 +34,7 @@ class Outputs:
     samples: tuple[str | int, ...]
     """How a person finds each again: its path, or its position."""
     logits: Tensor
-    """(N, K) cosines."""
+    """(N, K)."""
     uncertainty: Tensor
     """(N,) over random views."""
     truth: Tensor
@@ -47,8 +46,8 @@ def compute_outputs(network: Network, world: OpenWorld, batches: Batches, config
     outputs = {}
     for part, truth in world.truths.items():
         answers = batches.answers(network, f"predict-{part}", 0)
-        views, temperature = config.trssl.uncertainty_views, config.trssl.temperature
-        uncertainty = measure_uncertainty(answers, truth.samples.chunks(batches.rows), views, temperature)
+        chunks, asked = truth.samples.chunks(batches.rows_at_once), config.answers
+        uncertainty = measure_uncertainty(answers, chunks, asked.uncertainty_views, asked.temperature)
         logits = predict_logits(network, truth, world.training)
         outputs[part] = Outputs(truth.names, logits.cpu(), uncertainty.cpu(), torch.from_numpy(truth.labels))
     return outputs
@@ -89,8 +88,8 @@ def outputs_of(
     config = run.config()
     world = world or pose(config, runtime, run.split())
     network, _ = load_average(run, config, runtime.device, warn)
-    method = METHODS[config.method]
-    batches = Batches(world.training, config.training, config.seed, method.num_views, method.uses_labels)
+    method = config.options.method()
+    batches = Batches(world.training, config.training, config.seed, method.views(config), method.uses_labels)
     return compute_outputs(network, world, batches, config)
 
 

@@ -4,8 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from openworld.config import Config, Problem, Training, TrsslOptions, did_you_mean
-from openworld.errors import UserError
+from openworld.config import Config, Problem, Training, did_you_mean
+from openworld.errors import UserError, named
+from openworld.methods import METHODS
+from openworld.methods.simclr_options import SimclrOptions
+from openworld.methods.trssl_options import TrsslOptions
+from openworld.methods.trssl_plus_options import TrsslPlusOptions
 
 FEW_CLASSES = ("digits", "cifar10")
 """Where a batch shows each class often enough for Sinkhorn, and confident answers are mostly right."""
@@ -31,7 +35,7 @@ def digits(data: str) -> Config:
             lr=0.5,
             weight_decay=5e-4,
         ),
-        trssl=TrsslOptions(iterations=20, uncertainty_from=0.5),
+        options=TrsslOptions(iterations=20, uncertainty_from=0.5),
     )
 
 
@@ -73,7 +77,8 @@ def fast(data: str) -> Config:
     if data != "digits":
         training = replace(training, steps=15_000, epoch_steps=1_500, muon=0.01)
     queue = 0 if data in FEW_CLASSES else 2048
-    return replace(base, training=training, trssl=TrsslOptions(iterations=10, queue=queue, uncertainty=False))
+    options = TrsslPlusOptions(iterations=10, queue=queue, uncertainty=False)
+    return replace(base, method="trssl+", training=training, options=options)
 
 
 def pretrained(data: str) -> Config:
@@ -88,13 +93,13 @@ def pretrained(data: str) -> Config:
     their share.
     """
     base = fast(data)
-    training, trssl = replace(base.training, start="simclr"), base.trssl
+    training, options = replace(base.training, start="simclr"), base.options
     if data != "digits":
         length = {"start_steps": 44_000, "steps": 12_000, "epoch_steps": 2_000}
         training = replace(training, **length, batch_labelled=128, lr=0.04, muon=0.003)
-        trssl = replace(trssl, mixed_labels=data in FEW_CLASSES, epsilon=0.07)
-    trssl = replace(trssl, shared_labels=True, strong_views=True, balance=True)
-    return replace(base, training=training, trssl=trssl)
+        options = replace(options, mixed_labels=data in FEW_CLASSES, epsilon=0.07)
+    options = replace(options, shared_labels=True, strong_views=True, balance=True)
+    return replace(base, training=training, options=options)
 
 
 def simclr(data: str) -> Config:
@@ -113,7 +118,7 @@ def simclr(data: str) -> Config:
         settings |= {"steps": 20_480, "epoch_steps": 4_096, "batch_unlabelled": 384, "muon": 0.01}
     if data in ("cifar10", "cifar100", "tiny-imagenet"):
         settings["augment"] = "simclr"
-    return replace(base, method="simclr", training=replace(base.training, **settings))
+    return replace(base, method="simclr", training=replace(base.training, **settings), options=SimclrOptions())
 
 
 def _benchmark(data: str) -> Config:
@@ -137,7 +142,7 @@ def own(data: str) -> Config:
         data=data,
         problem=Problem(prior="uniform"),
         training=Training(network="small-32", lr=0.2, weight_decay=5e-4, muon=0.04),
-        trssl=TrsslOptions(iterations=20, uncertainty_from=0.5),
+        options=TrsslOptions(iterations=20, uncertainty_from=0.5),
     )
 
 
@@ -153,12 +158,13 @@ USUAL = {"digits": "digits", "cifar10": "pretrained", "cifar100": "pretrained"}
 """For benchmarks, the recipe that did best there in trials (docs/log.md); on the others no other was tried."""
 
 
-def recipe_for(name: str, data: str, is_benchmark: bool, method: str) -> str:
-    """The recipe's name, with auto settled by the data and the method."""
+def recipe_for(name: str, data: str, is_benchmark: bool, method: str | None) -> str:
+    """The recipe's name, with auto settled by the data and by the method that was asked for."""
+    if name == "auto" and not is_benchmark:
+        return "own"
     if name == "auto":
-        if is_benchmark and method == "simclr":
-            return "simclr"
-        return USUAL.get(data, "paper") if is_benchmark else "own"
+        of_method = METHODS[method].recipe if method in METHODS else None
+        return of_method or USUAL.get(data, "paper")
     if name not in RECIPES:
-        raise UserError(f"--recipe {name}: no such recipe{did_you_mean(name, RECIPES)} ({', '.join(RECIPES)})")
+        raise UserError(f"{named('recipe', name)}: no such recipe{did_you_mean(name, RECIPES)} ({', '.join(RECIPES)})")
     return name

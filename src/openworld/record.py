@@ -2,6 +2,7 @@
 
 import csv
 import fcntl
+import functools
 import io
 import json
 import os
@@ -19,12 +20,11 @@ from torch import Tensor
 
 from openworld import __version__, checkpoint, compiling
 from openworld.checkpoint import Checkpoint, DamagedCheckpoint
-from openworld.config import Config, options, read_toml, replace, write_toml
+from openworld.config import FEATURES_RUN, Config, all_names, replace
+from openworld.config_files import parsed_toml, restored_config, write_toml
 from openworld.data.split import Split
-from openworld.errors import UserError
+from openworld.errors import UserError, named
 
-FEATURES_RUN = "simclr"
-"""Within a folder: the run whose features counted its classes, or with which it began. Also how `--start` calls it."""
 START = "start.json"
 """What is known of the run with which this one began."""
 REQUEST = "request.json"
@@ -45,9 +45,10 @@ class RunFolder:
         """A run to be, in a folder that is empty or not there; nothing is written before training can begin."""
         run = cls(path)
         if run.exists or run.request():
-            raise UserError(f"{path} holds a run already: add --resume to continue it, or choose another --out")
+            resume, out = named("resume"), named("out")
+            raise UserError(f"{path} holds a run already: add {resume} to continue it, or choose another {out}")
         if path.exists() and not (path.is_dir() and all(_is_leftover(entry) for entry in path.iterdir())):
-            raise UserError(f"{path} exists and is not a run: choose another --out")
+            raise UserError(f"{path} exists and is not a run: choose another {named('out')}")
         return run
 
     @classmethod
@@ -96,7 +97,7 @@ class RunFolder:
     def request(self) -> dict[str, Any] | None:
         """What was asked for, where features were begun and the run itself was not; None if it cannot be understood."""
         match None if self.exists else self.read_json(REQUEST):
-            case {"asked": dict(asked), "minutes": minutes} if asked.keys() <= {option.name for option in options()}:
+            case {"asked": dict(asked), "minutes": minutes} if asked.keys() <= {*all_names()}:
                 return {"asked": asked, "minutes": minutes}
         return None
 
@@ -106,12 +107,15 @@ class RunFolder:
             self.write_json(START, {**other.summary(), **other.evidence()})
 
     def config(self) -> Config:
-        values = read_toml(self.path / "config.toml")
-        missing = [option.name for option in options() if option.name not in values and option.default is not None]
-        if missing:
-            lacks = f"{self.path / 'config.toml'} lacks {', '.join(missing)}"
-            raise UserError(f"{lacks}: it is damaged, or of another version of openworld")
-        return replace(Config(), values)
+        path = self.path / "config.toml"
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: not a readable TOML file ({error})") from None
+        config, dropped = restored_config(parsed_toml(text, path), path)
+        if dropped:
+            tell_of_dropped(path, ", ".join(dropped))
+        return config
 
     def read(self, name: str) -> str | None:
         """The text of a file; what is no text at all is seen to be damaged by whoever wants to understand it."""
@@ -144,7 +148,8 @@ class RunFolder:
             except BlockingIOError:
                 raise UserError(f"{self.path}: another process is training in this folder") from None
             if self.exists and replace(self.config(), {"data": config.data}) != config:
-                raise UserError(f"{self.path}: another run has begun in this folder meanwhile: choose another --out")
+                begun = f"{self.path}: another run has begun in this folder meanwhile"
+                raise UserError(f"{begun}: choose another {named('out')}")
             self.write("config.toml", write_toml(config))  # first: it makes the folder a run, the rest follows from it
             self.write("split.json", split)
             sessions = self.read_json("environment.json") or {"sessions": []}
@@ -243,6 +248,12 @@ def write_whole(path: Path, content: str | bytes) -> None:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+@functools.cache
+def tell_of_dropped(path: Path, keys: str) -> None:
+    """Once in a process."""
+    print(f"warning: {path} sets {keys}, which this openworld no longer has: ignored", file=sys.stderr)
 
 
 def _is_leftover(path: Path) -> bool:

@@ -18,12 +18,13 @@ from safetensors.torch import load as from_bytes
 from openworld import checkpoint
 from openworld.classes import NAMES
 from openworld.errors import UserError
+from openworld.formats import CHECKPOINT_FORMAT, CHECKPOINT_UPGRADES
 from openworld.record import START, RunFolder, write_whole
 
 MOST_OF_A_FILE, MOST_OF_ALL = 15_000_000, 60_000_000
 """Bytes: what a machine that is lent by the minute lets through. So there are at most four pieces and the manifest."""
-FORMAT = f"1.{checkpoint.FORMAT_VERSION}"
-"""Of the relay, and of the checkpoint in it."""
+FORMAT = 1
+"""Of the relay; that of the checkpoint in it follows, after a dot."""
 MANIFEST, ARCHIVE = "relay.json", "relay.zip"
 OF_THE_CHECKPOINT = ("model.safetensors", "method.safetensors", "state.json")
 OF_THE_RUN = ("split.json", "metrics.jsonl", "environment.json", "estimate.json", START, NAMES, "config.toml")
@@ -52,7 +53,8 @@ def pack(run: RunFolder, folder: Path, warn: Callable[[str], None]) -> Stage:
     archive = zipped(path for path in paths if path.exists())
     files = cut(archive)
     hashes = {name: sha256(content) for name, content in files.items()}
-    manifest = {"format": FORMAT, "step": saved.step, "sha256": sha256(archive), "pieces": hashes}
+    made_as = f"{FORMAT}.{saved.state['format_version']}"
+    manifest = {"format": made_as, "step": saved.step, "sha256": sha256(archive), "pieces": hashes}
     files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()  # last: without it, the folder is no relay
     size = sum(map(len, files.values()))
     if size > MOST_OF_ALL:
@@ -98,8 +100,9 @@ def joined(folder: Path) -> bytes:
         made_as, whole, hashes = known["format"], known["sha256"], dict(known["pieces"])
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{manifest} is damaged: carry it again") from None
-    if made_as != FORMAT:
-        raise UserError(f"{manifest} has format {made_as}; this openworld reads format {FORMAT}")
+    readable = [f"{FORMAT}.{version}" for version in (*CHECKPOINT_UPGRADES, CHECKPOINT_FORMAT)]
+    if made_as not in readable:
+        raise UserError(f"{manifest} has format {made_as}; this openworld reads format {' and '.join(readable)}")
     missing = [name for name in hashes if not (folder / name).is_file()]
     if missing:
         raise UserError(f"{folder} lacks {', '.join(missing)}: carry all of its {len(hashes) + 1} files")

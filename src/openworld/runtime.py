@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from openworld.errors import UserError
+from openworld.errors import UserError, named
 from openworld.places import count_cores, default_data_dir
 
 MEMORY_SHARE = 0.5
@@ -42,9 +42,10 @@ def make_runtime(
     """The runtime of this machine, as far as it is not asked for otherwise."""
     picked = pick_device(device)
     if compile not in ("auto", "on", "off"):
-        raise UserError(f"--compile {compile}: there are auto, on and off")
+        raise UserError(f"{named('compile', compile)}: there are auto, on and off")
     if deterministic and compile == "on":
-        raise UserError("--deterministic and --compile on: what is compiled is tuned by the clock; give one of them")
+        both = f"{named('deterministic')} and {named('compile', 'on')}"
+        raise UserError(f"{both}: what is compiled is tuned by the clock; give one of them")
     return Runtime(
         device=picked,
         data_dir=data_dir or default_data_dir(),
@@ -58,9 +59,9 @@ def make_runtime(
 
 def pick_device(name: str) -> torch.device:
     if name not in ("auto", "cpu", "cuda"):
-        raise UserError(f"--device {name}: there are auto, cpu and cuda")
+        raise UserError(f"{named('device', name)}: there are auto, cpu and cuda")
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch sees no GPU here; use --device cpu")
+        raise UserError(f"{named('device', 'cuda')}: torch sees no GPU here; use {named('device', 'cpu')}")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)

@@ -73,7 +73,7 @@ def suggest(
     features = (extract(network, part, data.family) for part in (data.unlabelled, data.labelled))
     positions = choose(*features, number)
     said = outputs_of(run, runtime, lambda _: None, world)["unlabelled"]  # what there is to warn of has been said
-    shares = shares_of(said.logits[positions], classes, config.trssl.temperature)
+    shares = shares_of(said.logits[positions], classes, config.answers.temperature)
     chosen, met = [], set()
     for position, answer in zip(positions, answers(shares, classes), strict=True):
         why = reason(answer, answer.prediction in met)

@@ -7,18 +7,16 @@ import torch
 
 from openworld.checkpoint import Checkpoint
 from openworld.classes import Classes
-from openworld.config import Config
+from openworld.config import FEATURES_RUN, Config
 from openworld.data.problem import OpenWorld, pose
 from openworld.engine import CALLS_BEFORE_RECORDING
-from openworld.errors import UserError
+from openworld.errors import UserError, named
 from openworld.evaluate import evaluate_part, probe_features, progress_scores
 from openworld.learner import Learner
-from openworld.methods import METHODS
 from openworld.nets import Network, frozen
-from openworld.optim import learning_rate
 from openworld.outputs import class_sizes, compute_outputs, write_outputs, write_predictions
 from openworld.progress import ProgressDisplay
-from openworld.record import FEATURES_RUN, Meter, RunFolder, describe
+from openworld.record import Meter, RunFolder, describe
 from openworld.runtime import Runtime
 from openworld.signals import StopSignals
 
@@ -45,6 +43,9 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
             run.remember_start(start)
         clock = start_or_resume(learner, run, saved, display)
         first_in_stride = learner.step + CALLS_BEFORE_RECORDING + 1
+        if not learner.method.makes_steps:
+            record_epoch(learner, learner.end_epoch(), world, run, clock)
+            learner.save(run)
         while learner.step < training.steps:
             learner.learn()
             if learner.step == first_in_stride:  # what the first steps set up says nothing about the others
@@ -57,7 +58,7 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
                 learner.settle_average()
             if at_end_of_epoch:
                 average = learner.end_epoch()
-                line = record_epoch(learner, average, world, config, run, clock)
+                line = record_epoch(learner, average, world, run, clock)
                 display.show(learner.step, line["loss"], line["average"])
                 learner.keep_compiled()
             elif display.due and learner.step > first_in_stride:
@@ -103,24 +104,26 @@ def start_from(other: RunFolder, learner: Learner, world: OpenWorld, display: Pr
     if not other.exists:
         raise UserError(f"{other.path}, with which the run was to begin, is gone: start a new run")
     has_start = other.config().training.start not in (None, FEATURES_RUN)  # which may have seen those of its own split
-    may_know_labels = METHODS[other.config().method].uses_labels or has_start
+    uses_labels = other.config().options.method().uses_labels
+    may_know_labels = uses_labels or has_start
     if may_know_labels and other.split_and_facts()[0] != world.split:
-        raise UserError(f"--start {other.path}: it was trained on other labels than this run has")
+        raise UserError(f"{named('start', str(other.path))}: it was trained on other labels than this run has")
     saved = other.newest_checkpoint(display.warn)
     if saved is None:
-        raise UserError(f"--start {other.path}: it has no sound checkpoint")
+        raise UserError(f"{named('start', str(other.path))}: it has no sound checkpoint")
     try:
         learner.take_body(saved)
     except RuntimeError:
-        raise UserError(f"--start {other.path}: its network is of another kind, or for other images") from None
-    if not METHODS[other.config().method].trains_head:
+        told = "its network is of another kind, or for other images"
+        raise UserError(f"{named('start', str(other.path))}: {told}") from None
+    if not uses_labels:  # features alone: classes are still to be found in them
         learner.begin_with_clusters()
 
 
 def warn_of_weak_spots(config: Config, world: OpenWorld, display: ProgressDisplay) -> None:
     network = config.training.network
     if world.training.device.type == "cpu" and network.startswith("resnet"):
-        display.warn(f"there is no GPU, and on a CPU a {network} learns slowly: --steps shortens the run")
+        display.warn(f"there is no GPU, and on a CPU a {network} learns slowly: {named('steps')} shortens the run")
     counts = torch.bincount(world.training.labels, minlength=world.training.num_seen).tolist()
     single = [name for name, count in zip(world.class_names, counts, strict=False) if count == 1]
     if single:
@@ -133,13 +136,12 @@ def refuse_failure(learner: Learner, run: RunFolder, display: ProgressDisplay) -
         last_good = run.newest_checkpoint(display.warn)
         raise UserError(
             f"the loss or its gradient is not finite at step {step}: that update was refused; "
-            f"the last good checkpoint is {last_good.path if last_good else 'none'}; a lower --lr or --muon may help"
+            f"the last good checkpoint is {last_good.path if last_good else 'none'}; "
+            f"a lower {named('lr')} or {named('muon')} may help"
         )
 
 
-def record_epoch(
-    learner: Learner, average: Network, world: OpenWorld, config: Config, run: RunFolder, clock: Clock
-) -> dict[str, Any]:
+def record_epoch(learner: Learner, average: Network, world: OpenWorld, run: RunFolder, clock: Clock) -> dict[str, Any]:
     """A line of metrics: means over the epoch, and accuracies of student and averaged model side by side."""
     part = world.judged_part
 
@@ -149,7 +151,7 @@ def record_epoch(
     line = {
         "step": learner.step,
         "seconds": clock.seconds(),
-        "lr": learning_rate(learner.step - 1, config.training),
+        **({"lr": learner.learning_rate(learner.step - 1)} if learner.step else {}),
         **learner.meter.means(),
         "average": scores_of(average),
         "student": scores_of(frozen(learner.network)),
@@ -165,8 +167,8 @@ def write_answers(
     """What the model says of every unlabelled and test sample; gives how many unlabelled ones each class got."""
     outputs, classes = compute_outputs(average, world, learner.batches, config), Classes.of(run)
     write_outputs(run, outputs)
-    write_predictions(run, outputs, classes, config.trssl.temperature)
-    return class_sizes(outputs["unlabelled"], classes, config.trssl.temperature)
+    write_predictions(run, outputs, classes, config.answers.temperature)
+    return class_sizes(outputs["unlabelled"], classes, config.answers.temperature)
 
 
 def summarise(

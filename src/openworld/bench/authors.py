@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 from openworld.bench.pillow_views import changed, solarized_or_equalized
 from openworld.bench.setting import SIDE, Setting
 from openworld.bench.timing import seconds_of
+from openworld.building import network_of
 from openworld.data import augment
 from openworld.data.batches import Batch
 from openworld.data.pool import CONTEXT
@@ -28,9 +29,7 @@ from openworld.data.samples import Samples
 from openworld.losses import soft_cross_entropy
 from openworld.methods.trssl import Trssl
 from openworld.mix import mixup
-from openworld.nets import build_network
 from openworld.places import count_cores
-from openworld.rng import generator
 from openworld.runtime import Runtime
 from openworld.uncertainty import temperatures, view_uncertainty
 
@@ -58,7 +57,7 @@ def measure_authors(setting: Setting, runtime: Runtime, tell: Callable[[str], No
             step_s = seconds_of(step, device, max(setting.repeats // 2, 3) + ahead)
         tell(f"a step: {1000 * step_s:.1f} ms; now a part of the ten-view pass ...")
         theirs.network.eval()
-        views = setting.config.trssl.uncertainty_views
+        views = setting.config.answers.uncertainty_views
         with Feed(loader(Views(setting.pixels, views), PASS_BATCH)) as batches:
             uncertainty_s = seconds_of(lambda: theirs.uncertainty(next(batches)), device, 3 * WORKERS + ahead)
         views_per_s = views * PASS_BATCH / uncertainty_s
@@ -82,8 +81,7 @@ class Authors:
 
     def __init__(self, setting: Setting, device: torch.device):
         data, training = setting.world.training, setting.config.training
-        source = generator(setting.config.seed, "weights")
-        network = build_network(training.network, data.num_classes, data.mean, data.std, source)
+        network = network_of(setting.config, data.shown_shape, data.num_seen, data.num_classes, data.mean, data.std)
         self.network = network.to(device, memory_format=torch.contiguous_format)
         self.average = {name: value.clone() for name, value in self.network.state_dict().items()}
         self.method, self.device = Trssl(setting.config, data), device
@@ -101,12 +99,12 @@ class Authors:
         views, index = unlabelled
         views = [view.to(self.device) for view in views]
         draws = self.method.draw(len(images) + sum(map(len, views)), self.num_steps)
-        weight, partners, queue_weight, _ = (draw.to(self.device) for draw in draws)
+        weight, partners = (draw.to(self.device) for draw in draws)
         with torch.no_grad():
-            logits = torch.cat([self.forward(view) for view in views])
-            pseudo_labels, _ = self.method.pseudo_labels(logits, queue_weight)
-        labels = numbers.to(self.device) % self.method.num_seen
-        batch = Batch(images.to(self.device), labels, torch.cat(views), index.to(self.device))
+            logits = torch.stack([self.forward(view) for view in views])
+            pseudo_labels, _ = self.method.pseudo_labels(logits)
+        labels, images = numbers.to(self.device) % self.method.num_seen, images.to(self.device)
+        batch = Batch((images,), labels, tuple(views), index.to(self.device), images)
         rows = self.method.rows(batch, batch.views, pseudo_labels)
         images, targets, temperature = mixup(*rows, weight=weight, partners=partners)
         thirds = images.split([len(labels), len(index), len(index)])
@@ -125,7 +123,7 @@ class Authors:
     @torch.no_grad()
     def uncertainty(self, batch: tuple[list[Tensor], Tensor]) -> Tensor:
         logits = [self.forward(view.to(self.device)) for view in batch[0]]
-        return temperatures(view_uncertainty(torch.stack(logits)), self.method.options.temperature).cpu()
+        return temperatures(view_uncertainty(torch.stack(logits)), self.method.temperature).cpu()
 
     @torch.no_grad()
     def evaluate(self, samples: Samples) -> None:

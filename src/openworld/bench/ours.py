@@ -86,11 +86,11 @@ def measure_parts(learner: Learner, repeats: int) -> Iterator[tuple[str, float]]
     method, network, batches = learner.method, learner.network, learner.batches
     data, device = batches.data, batches.data.device
     drawn = batches.draw(0)
-    batch = drawn.shown(data.family.view)
-    weight, partners, queue_weight, _ = (stage(drawn, device) for drawn in method.draw(batches.rows, 0))
+    batch = batches.shown(drawn)
+    weight, partners = (stage(each, device) for each in method.draw(batches.rows, 0))
     with torch.no_grad():
-        logits = network(batch.views)
-        pseudo_labels, _ = method.pseudo_labels(logits, queue_weight)
+        logits = method.view_logits(network, batch)
+        pseudo_labels, _ = method.pseudo_labels(logits)
         images, targets, temperature = method.rows(batch, batch.views, pseudo_labels)
 
     def label_forward(views: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ def measure_parts(learner: Learner, repeats: int) -> Iterator[tuple[str, float]]
             return network(views)
 
     def assign(logits: Tensor) -> Tensor:
-        return method.pseudo_labels(logits, queue_weight)[0]
+        return method.pseudo_labels(logits)[0]
 
     def mix(images: Tensor, targets: Tensor, temperature: Tensor) -> tuple[Tensor, ...]:
         return mixup(images, targets, temperature, weight=weight, partners=partners)
@@ -109,7 +109,7 @@ def measure_parts(learner: Learner, repeats: int) -> Iterator[tuple[str, float]]
 
     number = torch.zeros((), device=device)
     parts = {
-        "augment": (data.family.view, drawn.samples, drawn.numbers),
+        "augment": (data.family.view, *drawn.samples_and_numbers),
         "pseudo-label forward": (label_forward, batch.views),
         "Sinkhorn": (assign, logits),
         "mixup": (mix, images, targets, temperature),

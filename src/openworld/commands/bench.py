@@ -45,7 +45,7 @@ def run(parsed: argparse.Namespace) -> int:
             "batch": [training.batch_labelled, training.batch_unlabelled, training.batch_unlabelled],
             "unlabelled_images": len(setting.world.training.unlabelled),
             "test_images": len(setting.world.truths["test"].samples),
-            "uncertainty_views": setting.config.trssl.uncertainty_views,
+            "uncertainty_views": setting.config.answers.uncertainty_views,
             "epoch_steps": training.epoch_steps,
             "compiled": runtime.compile,
         },

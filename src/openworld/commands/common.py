@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from openworld.config import Option, did_you_mean, flatten
+from openworld.config import SECTIONS, Option, did_you_mean, flatten, options
+from openworld.methods import METHODS
 from openworld.recipes import RECIPES
 
 if TYPE_CHECKING:
@@ -74,28 +75,52 @@ def add_data_flags(parser: Parser) -> None:
     parser.add_argument("--workers", type=whole_number, metavar="N", help="processes that decode images [one a core]")
 
 
-def add_option(group, option: Option) -> None:
+def add_options(parser: Parser) -> None:
+    """Flags for all settings, in a group for each section of the configuration and for each method.
+
+    An option of a method has two flags, `--trssl.epsilon` and `--epsilon`. The short one, of which there is one for all
+    methods with such an option, is shown with the first of them, the long one with the others.
+    """
+    groups: dict[str, Any] = {"": parser}
+    for section, cls in (SECTIONS | METHODS).items():
+        groups[section] = parser.add_argument_group(section, cls.__doc__)
+    shown: dict[str, Option] = {}
+    for option in options(*METHODS):
+        group, twin = groups[option.section], shown.get(option.name)
+        if twin is None:
+            add_option(group, option)
+            shown[option.name] = option
+        if option.section in METHODS:
+            is_inherited = twin is not None and issubclass(METHODS[option.section], METHODS[twin.section])
+            add_option(group, option, option.key, hidden=twin is None or is_inherited)
+
+
+def add_option(group, option: Option, name: str | None = None, hidden: bool = False) -> None:
     """A flag for a field; without it the attribute is absent, so that what was asked for is known."""
-    flag = f"--{option.name.replace('_', '-')}"
+    name = name or option.name
     choices = f" One of {', '.join(option.choices)}." if option.choices else ""
-    settings = {"default": argparse.SUPPRESS, "help": option.help + choices + defaults_of(option)}
-    if option.name == "data":
+    help = argparse.SUPPRESS if hidden else option.help + choices + defaults_of(option)
+    settings = {"default": argparse.SUPPRESS, "help": help}
+    flag = f"--{name.replace('_', '-')}"
+    if name == "data":
         group.add_argument("data", nargs="?", metavar="DATA", **settings)
     elif option.type is bool:
-        group.add_argument(flag, action=argparse.BooleanOptionalAction, **settings)
+        group.add_argument(flag, dest=name, action=argparse.BooleanOptionalAction, **settings)
     elif option.choices:
-        group.add_argument(flag, choices=option.choices, metavar="NAME", **settings)
+        group.add_argument(flag, dest=name, choices=option.choices, metavar="NAME", **settings)
     else:
         kind = number_or_auto if option.may_be_auto else option.kind
         metavar = {int: "N", float: "X", str: "NAME", number_or_auto: "N|auto"}[kind]
-        group.add_argument(flag, type=kind, metavar=metavar, **settings)
+        group.add_argument(flag, dest=name, type=kind, metavar=metavar, **settings)
 
 
 def defaults_of(option: Option) -> str:
     """The paper's value, and that of the digits where it is another."""
-    on_digits = flatten(RECIPES["digits"]("digits"))[option.name]
-    if option.default is None or option.path[0] not in ("problem", "training", "trssl", "simclr"):
+    if option.name == "recipe":
+        return f" There are {', '.join(RECIPES)}."
+    if option.default is None or option.section == "":
         return ""
+    on_digits = flatten(RECIPES["digits"]("digits")).get(option.key, option.default)
     return f" [{option.default}]" if on_digits == option.default else f" [{option.default}; digits {on_digits}]"
 
 

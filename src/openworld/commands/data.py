@@ -85,14 +85,17 @@ def run_show(parsed: argparse.Namespace) -> int:
     import torch
 
     from openworld.data.contact_sheet import contact_sheet, rows_by_class, rows_of_views
+    from openworld.data.opening import open_dataset
     from openworld.data.peek import peek, some_of_each_class
     from openworld.data.problem import refuse_misfit
-    from openworld.plan import settle
+    from openworld.planning.settings import settle
 
     if parsed.augment and not parsed.augmented:
         raise UserError("--augment says how views are made: add --augmented, which shows them")
     asked = {"data": parsed.data, **({"augment": parsed.augment} if parsed.augment else {})}
-    config, dataset = settle(asked, runtime_of(parsed, device="auto"))  # size and views are those of training here
+    runtime = runtime_of(parsed, device="auto")
+    dataset = open_dataset(parsed.data, runtime.data_dir)
+    config = settle(asked, dataset, runtime.device)  # size and views are those of training here
     size = config.training.image_size
     if dataset.has_features:
         raise UserError(f"{dataset.name} holds features: there is nothing to look at")

@@ -44,7 +44,7 @@ def add(commands) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from openworld.estimate import estimate_classes
+    from openworld.planning.counting import estimate_classes
     from openworld.record import RunFolder, new_path
     from openworld.signals import Interrupted
 

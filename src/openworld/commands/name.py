@@ -33,7 +33,7 @@ def run(parsed: argparse.Namespace) -> int:
     folder = RunFolder.open(parsed.run)
     before = Classes.of(folder)
     classes = changed(before, parsed.names, parsed.merge)
-    outputs, temperature = read_outputs(folder), folder.config().trssl.temperature
+    outputs, temperature = read_outputs(folder), folder.config().answers.temperature
     if classes != before:
         if outputs:  # before the names: should it fail, the same command does it all again
             write_predictions(folder, outputs, classes, temperature)

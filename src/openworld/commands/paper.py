@@ -8,11 +8,11 @@ from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 
-from openworld.commands import train
-from openworld.commands.common import Parser, add_command, print_folded, print_table
+from openworld.commands.common import add_command, print_folded, print_table, runtime_of
+from openworld.commands.train import print_summary, train_in
 from openworld.errors import UserError
 from openworld.paper import ITEMS, table_of
-from openworld.paper.accuracy import table_with, training_of
+from openworld.paper.accuracy import command_of, table_with, training_of
 from openworld.paper.recorded import Table
 
 
@@ -73,23 +73,17 @@ def refuse_idle_flags(parsed: argparse.Namespace) -> None:
 
 
 def train_row(parsed: argparse.Namespace) -> Table:
-    """By the train command itself, which also goes on with what was begun and leaves alone what is finished."""
-    name, arguments = training_of(parsed.item, parsed.row, parsed.recipe or "auto", parsed.seed or 0, parsed.steps)
-    place = ["--data-dir", str(parsed.data_dir)] if parsed.data_dir else []
-    command = ["train", *arguments, *place, "--out", str(parsed.out / name), "--resume"]
-    training = train_parser().parse_args(command)
+    """As `openworld train` does, which also goes on with what was begun and leaves alone what is finished."""
+    name, settings = training_of(parsed.item, parsed.row, parsed.recipe or "auto", parsed.seed or 0, parsed.steps)
 
     from openworld.paper.recording import result_of
+    from openworld.planning.request import Request
     from openworld.record import RunFolder
 
-    folder = RunFolder(training.out)
-    print(f"openworld {shlex.join(command)}", file=sys.stderr, flush=True)
+    folder = RunFolder(parsed.out / name)
+    place = f" --data-dir {shlex.quote(str(parsed.data_dir))}" if parsed.data_dir else ""
+    print(f"{command_of(settings, folder.path)}{place}", file=sys.stderr, flush=True)
+    summary = train_in(folder, Request(settings=settings, resume=True), runtime_of(parsed, "auto"))
     with redirect_stdout(sys.stderr) if parsed.json else nullcontext():
-        training.command(training)
+        print_summary(folder, summary)
     return table_with(parsed.item, result_of(folder))
-
-
-def train_parser() -> Parser:
-    parser = Parser(prog="openworld", allow_abbrev=False)
-    train.add(parser.add_subparsers(parser_class=Parser))
-    return parser

@@ -6,7 +6,7 @@ the code of the paper's authors. Shapes: B samples of D features, or of C x H x 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -40,11 +40,15 @@ class Family:
         return self.view(samples, self.draw(samples, source))
 
 
-def family(name: str, mean: Tensor, std: Tensor) -> Family:
-    """The family by its name; mean and std, of each channel or feature, are those of the training set."""
+def family(name: str, mean: Tensor, std: Tensor, size: int | None = None) -> Family:
+    """The family by its name; mean and std, of each channel or feature, are those of the training set.
+
+    `size` is the side of its random views in pixels, where it is to be another than the family's own.
+    """
     if name == "features":
         return Family(draw_for_features, partial(features_view, mean=mean, std=std), plain=Tensor.float)
-    return IMAGE_FAMILIES[name]
+    chosen = IMAGE_FAMILIES[name]
+    return chosen if size is None else replace(chosen, view=partial(chosen.view, size=size))
 
 
 def draw_for_features(features: Tensor, source: Generator) -> Tensor:
@@ -61,7 +65,7 @@ def features_view(features: Tensor, numbers: Tensor, mean: Tensor, std: Tensor) 
 
 
 @compilable
-def digits_view(images: Tensor, numbers: Tensor) -> Tensor:
+def digits_view(images: Tensor, numbers: Tensor, size: int | None = None) -> Tensor:
     """What differs between two hands that write the same digit: turn, shear, scale, shift, and pressure."""
     draw = Draws(numbers)
     turn, shear = draw.uniform(-15, 15) * (math.pi / 180), draw.uniform(-0.2, 0.2)
@@ -73,45 +77,47 @@ def digits_view(images: Tensor, numbers: Tensor) -> Tensor:
         torch.stack([scale_x * cos, scale_x * (shear * cos - sin), shift_x], dim=1),
         torch.stack([scale_y * sin, scale_y * (shear * sin + cos), shift_y], dim=1),
     ]
-    grid = F.affine_grid(torch.stack(rows, dim=1), list(images.shape), align_corners=False)
+    shape = [*images.shape[:2], size or images.shape[2], size or images.shape[3]]
+    grid = F.affine_grid(torch.stack(rows, dim=1), shape, align_corners=False)
     pixels = F.grid_sample(as_floats(images), grid, align_corners=False, padding_mode="zeros")
     return pixels.clamp(0, 1) ** pressure[:, None, None, None]
 
 
 @compilable
-def cifar_view(images: Tensor, numbers: Tensor) -> Tensor:
+def cifar_view(images: Tensor, numbers: Tensor, size: int | None = None) -> Tensor:
     draw = Draws(numbers)
-    pixels = padded_or_resized_crop(images, draw, smallest_area=0.5)
+    pixels = padded_or_resized_crop(images, draw, 0.5, size)
     pixels = colour_jitter(pixels, draw, share=0.6)
     pixels = apply_to(draw.chance(0.1), ops.solarize, pixels, draw.share())
     return apply_to(draw.chance(0.1), ops.equalize, pixels)
 
 
 @compilable
-def simclr_view(images: Tensor, numbers: Tensor) -> Tensor:
+def simclr_view(images: Tensor, numbers: Tensor, size: int | None = None) -> Tensor:
     """Views that differ more: what is left in common has to be the object.
 
     They are smaller than the image, since what they show is: at the image's own side they would enlarge it, by a third
     on average, and cost nearly twice as much (docs/log.md).
     """
-    draw, size = Draws(numbers), images.shape[2]
-    sides = resized_sides(draw, size, smallest_area=0.2)
-    smaller = crop_and_flip(images, draw, sides, room=size - sides, size=size * 3 // 4)
+    draw, whole = Draws(numbers), images.shape[2]
+    sides = resized_sides(draw, whole, smallest_area=0.2)
+    smaller = crop_and_flip(images, draw, sides, room=whole - sides, size=size or whole * 3 // 4)
     pixels = colour_jitter(smaller, draw, share=0.8)
     return apply_to(draw.chance(0.2), ops.grayscale, pixels)
 
 
 @compilable
-def tiny_view(images: Tensor, numbers: Tensor) -> Tensor:
+def tiny_view(images: Tensor, numbers: Tensor, size: int | None = None) -> Tensor:
     draw = Draws(numbers)
-    return jitter_gray_blur(padded_or_resized_crop(images, draw, smallest_area=0.5), draw)
+    return jitter_gray_blur(padded_or_resized_crop(images, draw, 0.5, size), draw)
 
 
 @compilable
-def photos_view(images: Tensor, numbers: Tensor, smallest_area: float) -> Tensor:
+def photos_view(images: Tensor, numbers: Tensor, smallest_area: float, size: int | None = None) -> Tensor:
     draw, stored = Draws(numbers), images.shape[2]
     sides = resized_sides(draw, stored, smallest_area)
-    return jitter_gray_blur(crop_and_flip(images, draw, sides, room=stored - sides, size=shown(stored)), draw)
+    cropped = crop_and_flip(images, draw, sides, room=stored - sides, size=size or shown(stored))
+    return jitter_gray_blur(cropped, draw)
 
 
 def as_floats(images: Tensor) -> Tensor:
@@ -193,12 +199,12 @@ def _change_all(chosen_B: Tensor, change: Callable[..., Tensor], images: Tensor,
     return torch.where(chosen_B.view(-1, 1, 1, 1), change(images, *parameters), images)
 
 
-def padded_or_resized_crop(images: Tensor, draw: Draws, smallest_area: float) -> Tensor:
-    """Half of the samples are padded and cropped, half are cropped and resized."""
-    size = images.shape[2]
+def padded_or_resized_crop(images: Tensor, draw: Draws, smallest_area: float, size: int | None) -> Tensor:
+    """Half of the samples are padded and cropped, half are cropped and resized; by default to the images' own side."""
+    whole = images.shape[2]
     is_padded = draw.chance(0.5)
-    sides = resized_sides(draw, size, smallest_area).masked_fill_(is_padded, size)
-    return crop_and_flip(images, draw, sides, room=size - sides + is_padded * (size // 8 * 2), size=size)
+    sides = resized_sides(draw, whole, smallest_area).masked_fill_(is_padded, whole)
+    return crop_and_flip(images, draw, sides, whole - sides + is_padded * (whole // 8 * 2), size or whole)
 
 
 def resized_sides(draw: Draws, size: int, smallest_area: float, tries: int = 10) -> Tensor:

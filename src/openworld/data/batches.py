@@ -1,6 +1,6 @@
 """Batch k of a run: a function of the seed and of k alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -12,44 +12,79 @@ from openworld.config import Training
 from openworld.data.problem import TrainingSet
 from openworld.data.samples import Joined
 from openworld.engine import Recorder, stage
-from openworld.errors import UserError
+from openworld.errors import UserError, named
 from openworld.rng import generator
 
 
-class Drawn(NamedTuple):
-    """What is drawn for one step, on the device. L labelled rows; U unlabelled samples, seen in V views."""
+class View(NamedTuple):
+    """A random view of a sample that a method wants in a batch."""
 
-    samples: Tensor
-    """(L + V * U, ...) as they are stored: the labelled ones, the unlabelled ones, the unlabelled ones again, ..."""
-    numbers: Tensor
-    """That decide the view of each."""
+    family: str | None = None
+    """Of the views (data/augment.py); None: the one of the run, `--augment`."""
+    size: int | None = None
+    """Side in pixels; None: as the family has it."""
+
+
+class Views(NamedTuple):
+    """The views that a method wants of each labelled and of each unlabelled sample of a batch."""
+
+    labelled: tuple[View, ...] = (View(),)
+    unlabelled: tuple[View, ...] = (View(), View())
+
+    @property
+    def kinds(self) -> tuple[View, ...]:
+        """Those that differ, which are made one after the other."""
+        return tuple(dict.fromkeys((*self.labelled, *self.unlabelled)))
+
+
+class Drawn(NamedTuple):
+    """What is drawn for one step, on the device. L labelled rows; U unlabelled samples."""
+
     labels: Tensor
     """(L,) class numbers."""
     index: Tensor
     """(U,) positions in the unlabelled set; in the whole set where no labels are used."""
+    samples_and_numbers: tuple[Tensor, ...]
+    """For each kind of view: samples as they are stored, a row for each view, those of the labelled ones first; and the
+    numbers that decide their views."""
 
-    def shown(self, view: Callable[[Tensor, Tensor], Tensor]) -> "Batch":
-        images, num_labelled = view(self.samples, self.numbers), len(self.labels)
-        return Batch(images[:num_labelled], self.labels, images[num_labelled:], self.index)
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.labels, self.index, *self.samples_and_numbers
+
+    @staticmethod
+    def of(tensors: Sequence[Tensor]) -> "Drawn":
+        labels, index, *samples_and_numbers = tensors
+        return Drawn(labels, index, tuple(samples_and_numbers))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a method gets at one step."""
+    """What a method gets at one step: as many views of each sample as it wants, in the order in which it names them."""
 
-    labelled: Tensor
-    """(L, C, H, W) floats in [0, 1], augmented; (L, D) for features."""
+    labelled_views: tuple[Tensor, ...]
+    """Each (L, C, H, W) floats in [0, 1], augmented; (L, D) for features."""
     labels: Tensor
     """(L,) class numbers."""
-    views: Tensor
-    """(V * U, ...): the first view of every sample, then the second of every sample, ..."""
+    unlabelled_views: tuple[Tensor, ...]
+    """Each (U, ...)."""
     index: Tensor
     """(U,) positions in the unlabelled set; in the whole set where no labels are used."""
+    images: Tensor
+    """All rows of the first kind of view: those of the labelled samples, then those of the unlabelled ones."""
 
     @property
-    def images(self) -> Tensor:
-        """(L + V * U, ...) all of them."""
-        return torch.cat([self.labelled, self.views])
+    def labelled(self) -> Tensor:
+        """(L, ...) the first view of every labelled sample."""
+        return self.labelled_views[0]
+
+    @property
+    def views(self) -> Tensor:
+        """(V * U, ...): the first view of every unlabelled sample, then the second of every one, ..."""
+        num_rows = sum(map(len, self.unlabelled_views))
+        if len(self.images) == num_rows + sum(map(len, self.labelled_views)):  # one kind: they lie there already
+            return self.images[-num_rows:]
+        return torch.cat(self.unlabelled_views)
 
 
 STEPS_AHEAD = 2
@@ -59,43 +94,66 @@ STEPS_AHEAD = 2
 class Batches:
     """Draws batches and views from a training set."""
 
-    def __init__(self, data: TrainingSet, training: Training, seed: int, num_views: int, uses_labels: bool = True):
+    def __init__(self, data: TrainingSet, training: Training, seed: int, views: Views, uses_labels: bool = True):
         self.num_labelled = training.batch_labelled if uses_labels else 0
         # without labels all samples are alike
-        everything = Joined(data.labelled, data.unlabelled)
-        self.unlabelled = data.unlabelled if uses_labels else everything
-        refuse_large_batch("labelled", self.num_labelled, len(everything), "images of the whole set")
-        kind = "unlabelled images" if uses_labels else "images"
-        refuse_large_batch("unlabelled", training.batch_unlabelled, len(self.unlabelled), kind)
-        self.data, self.training, self.seed, self.num_views = data, training, seed, num_views
+        self.unlabelled = data.unlabelled if uses_labels else Joined(data.labelled, data.unlabelled)
+        refuse_large_batches(data, training, uses_labels)
+        self.data, self.training, self.seed, self.views = data, training, seed, views
+        self.families = [data.family_of(*kind) for kind in views.kinds]
         self._orders: dict[tuple[str, int], Tensor] = {}
         self._recorders: WeakKeyDictionary[nn.Module, Recorder] = WeakKeyDictionary()
 
     @property
     def rows(self) -> int:
-        """Images in a batch."""
-        return self.num_labelled + self.num_views * self.training.batch_unlabelled
+        """Views in a batch."""
+        return sum(self._rows_of(kind) for kind in self.views.kinds)
+
+    @property
+    def rows_at_once(self) -> int:
+        """Of the first kind of view: passes over a set show as many, since all is set up for these already."""
+        return self._rows_of(self.views.kinds[0])
+
+    def _rows_of(self, kind: View) -> int:
+        counts = self.views.labelled.count(kind), self.views.unlabelled.count(kind)
+        return counts[0] * self.num_labelled + counts[1] * self.training.batch_unlabelled
 
     def draw(self, step: int) -> Drawn:
-        data = self.data
-        labelled, index = self._positions_at(step)
-        unlabelled = self.unlabelled.take(index)
-        samples = torch.cat([data.labelled.take(labelled), *[unlabelled] * self.num_views])
+        data, views = self.data, self.views
+        positions, index = self._positions_at(step)
+        labelled, unlabelled = data.labelled.take(positions), self.unlabelled.take(index)
+        shown = []
+        for kind, family in zip(views.kinds, self.families, strict=True):
+            copies = [labelled] * views.labelled.count(kind) + [unlabelled] * views.unlabelled.count(kind)
+            samples = torch.cat(copies)
+            purpose = "augment" if kind == View() else f"augment-{kind.family}-{kind.size}"
+            shown += [samples, family.draw(samples, self._source(purpose, step))]
         self._read_ahead(step)
-        return Drawn(
-            samples=samples,
-            numbers=data.family.draw(samples, self._source("augment", step)),
-            labels=data.labels[stage(labelled, data.device)],
-            index=stage(index, data.device),
-        )
+        labels = data.labels[stage(positions, data.device)]
+        return Drawn(labels, stage(index, data.device), tuple(shown))
+
+    def shown(self, drawn: Drawn) -> Batch:
+        """The views that were drawn."""
+        labelled, unlabelled, images = [], [], []
+        for number, family in enumerate(self.families):
+            images.append(family.view(*drawn.samples_and_numbers[2 * number : 2 * number + 2]))
+        rows = {kind: iter(self._by_sample(kind, shown)) for kind, shown in zip(self.views.kinds, images, strict=True)}
+        labelled = tuple(next(rows[kind]) for kind in self.views.labelled)
+        unlabelled = tuple(next(rows[kind]) for kind in self.views.unlabelled)
+        return Batch(labelled, drawn.labels, unlabelled, drawn.index, images[0])
+
+    def _by_sample(self, kind: View, shown: Tensor) -> Sequence[Tensor]:
+        """Rows of one kind, apart by which view of the samples they are."""
+        counts = self.views.labelled.count(kind), self.views.unlabelled.count(kind)
+        return shown.split([self.num_labelled] * counts[0] + [self.training.batch_unlabelled] * counts[1])
 
     def at(self, step: int) -> Batch:
-        return self.draw(step).shown(self.data.family.view)
+        return self.shown(self.draw(step))
 
     def answers(self, network: nn.Module, purpose: str, step: int) -> Callable[..., Tensor]:
         """A function from samples to the network's logits for a random view of each; counters give further draws.
 
-        It always works on as many rows as a training batch has, for which everything is set up already.
+        It always works on `rows_at_once`.
         """
         family, recorder = self.data.family, self._recorders.setdefault(network, Recorder())
 
@@ -103,7 +161,7 @@ class Batches:
             return network(family.view(samples, numbers))
 
         def random_answer(samples: Tensor, *counters: int) -> Tensor:
-            count, missing = len(samples), self.rows - len(samples)
+            count, missing = len(samples), self.rows_at_once - len(samples)
             if missing:
                 samples = torch.cat([samples, samples[:1].expand(missing, *samples.shape[1:])])
             numbers = family.draw(samples, self._source(purpose, step, *counters))
@@ -148,6 +206,13 @@ class Batches:
         return self._orders[key]
 
 
-def refuse_large_batch(part: str, rows: int, most: int, kind: str) -> None:
-    if rows > most:
-        raise UserError(f"--batch-{part} {rows} is larger than the {most} {kind}")
+def refuse_large_batches(data: TrainingSet, training: Training, uses_labels: bool) -> None:
+    """No sample comes twice in the unlabelled part of a batch; labelled ones, of which there may be few, do."""
+    everything = len(data.labelled) + len(data.unlabelled)
+    most, kind = (len(data.unlabelled), "unlabelled images") if uses_labels else (everything, "images")
+    if training.batch_unlabelled > most:
+        told = named("batch_unlabelled", training.batch_unlabelled)
+        raise UserError(f"{told} is larger than the {most} {kind}")
+    if uses_labels and training.batch_labelled > everything:
+        told = named("batch_labelled", training.batch_labelled)
+        raise UserError(f"{told} is larger than the {everything} images of the whole set")

@@ -55,6 +55,8 @@ class Dataset:
     test: Part | None
     is_labelled: np.ndarray | None = None
     """(N,) bool, for own data: the training samples whose label training may see. None: a benchmark."""
+    class_sizes: tuple[int, ...] = ()
+    """For own data: training samples of each class, labelled or not, where somebody counted them."""
     left_out: tuple[str, ...] = ()
     """Files in its folders that are no images by their names, relative to its root."""
 

@@ -16,7 +16,7 @@ from openworld.data.reading import Item, state_of
 from openworld.data.samples import Feeder, Kept, Samples, Streamed
 from openworld.data.store import Store
 from openworld.data.survey import Fact, survey
-from openworld.errors import UserError
+from openworld.errors import UserError, named
 from openworld.places import cache_dir
 from openworld.progress import CountDisplay
 from openworld.runtime import Runtime
@@ -34,7 +34,7 @@ class Loader:
     def __init__(self, dataset: Dataset, size: int | None, on_bad_image: str, runtime: Runtime):
         """`size`: the side of the square to which images are brought; images in memory may keep theirs."""
         if dataset.has_files and not size:
-            raise UserError(f"{dataset.name}: images come in many sizes; give --image-size")
+            raise UserError(f"{dataset.name}: images come in many sizes; give {named('image_size')}")
         self.size, self.runtime = size, runtime
         self.store = Store(cache_dir(), size) if dataset.has_files else None
         facts = self._survey(dataset)
@@ -118,7 +118,7 @@ def refusal(dataset: Dataset, broken: dict[str, str]) -> str:
     more = f"; and {len(broken) - LISTED} more" if len(broken) > LISTED else ""
     return (
         f"{dataset.name}: {len(broken)} of {count:,} images cannot be used: {listed}{more} "
-        "(put them right, or leave them out with --on-bad-image drop)"
+        f"(put them right, or leave them out with {named('on_bad_image', 'drop')})"
     )
 
 

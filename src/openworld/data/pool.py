@@ -57,7 +57,7 @@ class Deferred:
         return True
 
 
-LOST = UserError("a process that decodes images was killed: is there enough memory? fewer --workers need less")
+LOST = UserError("a process that decodes images was killed: is there enough memory? fewer workers need less")
 
 
 def result_of(future: Future | Deferred) -> Any:

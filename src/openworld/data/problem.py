@@ -1,7 +1,8 @@
 """What training may see, and what only evaluation may: two objects, so that the truth cannot leak."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from openworld.data.loading import Loader
 from openworld.data.opening import open_again, open_dataset
 from openworld.data.samples import Samples, chunk_size
 from openworld.data.split import Split, make_split, own_split
-from openworld.errors import UserError
+from openworld.errors import UserError, named
 from openworld.runtime import Runtime
 
 STATISTICS_SAMPLES = 2048
@@ -37,8 +38,22 @@ class TrainingSet:
     mean: Tensor
     """(C,) of the channels, scaled to [0, 1]; (D,) of the features."""
     std: Tensor
-    family: Family
-    """How views of the samples are made."""
+    augment: str
+    """The family of the random views (`--augment`)."""
+
+    @cached_property
+    def family(self) -> Family:
+        """How views of the samples are made."""
+        return self.family_of()
+
+    def family_of(self, name: str | None = None, size: int | None = None) -> Family:
+        """Of another name or size, where one is given."""
+        return family(name or self.augment, self.mean.to(self.device), self.std.to(self.device), size)
+
+    @cached_property
+    def shown_shape(self) -> tuple[int, ...]:
+        """Of a sample as it is judged."""
+        return shown_shape(self.family, self.unlabelled.shape)
 
     @property
     def num_classes(self) -> int:
@@ -78,6 +93,8 @@ class OpenWorld:
     """Files that were left out because they are broken, with the reason."""
     class_names: tuple[str, ...]
     """One for each output of the classifier: the seen classes' own names, then novel-1, novel-2, ..."""
+    split_is_given: bool
+    """Whether the split came with the data; else it was drawn."""
 
     @property
     def judged_part(self) -> str | None:
@@ -93,6 +110,7 @@ class OpenWorld:
             dropped=self.dropped,
             class_names=self.class_names,
             sample_shape=self.training.unlabelled.shape,
+            split_is_given=self.split_is_given,
         )
 
 
@@ -110,12 +128,10 @@ def pose(config: Config, runtime: Runtime, saved_split: str | None = None, datas
         refuse_other_data(config.data, loader, facts)
     train = dataset.train
     labelled, unlabelled = np.array(split.labelled), np.array(split.unlabelled)
-    if "prior" in facts:  # the file that it came from may be gone
-        prior = torch.tensor(facts["prior"])
-    else:
-        prior = class_prior(split, train.labels[labelled], config.problem)
     unlabelled_samples = loader.samples("train", split.unlabelled)
     mean, std = statistics(unlabelled_samples)
+    # the file that shares came from may be gone
+    prior = torch.tensor(facts["prior"]) if "prior" in facts else prior_of(split, train.labels[labelled], config)
     training = TrainingSet(
         labelled=loader.samples("train", split.labelled),
         labels=torch.from_numpy(train.labels[labelled]).to(runtime.device),
@@ -124,7 +140,7 @@ def pose(config: Config, runtime: Runtime, saved_split: str | None = None, datas
         num_seen=split.num_seen,
         mean=mean,
         std=std,
-        family=family(config.training.augment, mean.to(runtime.device), std.to(runtime.device)),
+        augment=config.training.augment,
     )
     names = tuple(map(train.name_of, split.unlabelled))
     truths = {"unlabelled": Truth(unlabelled_samples, train.labels[unlabelled], names)}
@@ -132,10 +148,30 @@ def pose(config: Config, runtime: Runtime, saved_split: str | None = None, datas
         positions = range(len(dataset.test))
         names = tuple(map(dataset.test.name_of, positions))
         truths["test"] = Truth(loader.samples("test", positions), dataset.test.labels, names)
-    seen_names = dataset.class_names[: split.num_seen]
-    free_names = (name for number in itertools.count(1) if (name := f"novel-{number}") not in seen_names)
-    class_names = (*seen_names, *itertools.islice(free_names, training.num_classes - split.num_seen))
-    return OpenWorld(training, truths, split, loader.fingerprint, loader.dropped, class_names)
+    class_names = names_of_outputs(dataset.class_names[: split.num_seen], training.num_classes)
+    split_is_given = dataset.is_labelled is not None
+    return OpenWorld(training, truths, split, loader.fingerprint, loader.dropped, class_names, split_is_given)
+
+
+def posed_again(world: OpenWorld, config: Config) -> OpenWorld:
+    """The same samples and split, with the class count, the prior and the views of another configuration."""
+    training = world.training
+    prior = prior_of(world.split, training.labels.cpu().numpy(), config).to(training.device)
+    training = replace(training, prior=prior, augment=config.training.augment)
+    class_names = names_of_outputs(world.class_names[: training.num_seen], len(prior))
+    return replace(world, training=training, class_names=class_names)
+
+
+def names_of_outputs(seen: tuple[str, ...], num_classes: int) -> tuple[str, ...]:
+    """The seen classes' own names, then novel-1, novel-2, ...; numbers are left out that a seen class has taken."""
+    free = (name for number in itertools.count(1) if (name := f"novel-{number}") not in seen)
+    return (*seen, *itertools.islice(free, num_classes - len(seen)))
+
+
+def shown_shape(views: Family, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a sample of this shape, as it is judged."""
+    dtype = torch.uint8 if len(shape) == 3 else torch.float32
+    return tuple(views.plain(torch.zeros(1, *shape, dtype=dtype)).shape[1:])
 
 
 def refuse_other_data(data: str, loader: Loader, facts: dict[str, Any]) -> None:
@@ -151,20 +187,20 @@ def refuse_other_data(data: str, loader: Loader, facts: dict[str, Any]) -> None:
 def refuse_misfit(config: Config, dataset: Dataset) -> None:
     """Networks and views for images do nothing for features, and the other way round."""
     training = config.training
-    for flag, value, is_for_features in (
-        ("--network", training.network, training.network == "mlp"),
-        ("--augment", training.augment, training.augment == "features"),
+    for setting, value, is_for_features in (
+        ("network", training.network, training.network == "mlp"),
+        ("augment", training.augment, training.augment == "features"),
     ):
-        if is_for_features != dataset.has_features:
+        if is_for_features != dataset.has_features and value != "identity":
             kind = "features" if dataset.has_features else "images"
-            raise UserError(f"{flag} {value} is not for {kind}, which {dataset.name} holds")
+            raise UserError(f"{named(setting, value)} is not for {kind}, which {dataset.name} holds")
 
 
 def split_of(dataset: Dataset, config: Config) -> Split:
     labels, num_classes = dataset.train.labels, len(dataset.class_names)
     if dataset.is_labelled is None:
         return make_split(labels, num_classes, config.problem, config.seed)
-    return own_split(labels, dataset.is_labelled, num_classes)
+    return own_split(labels, dataset.is_labelled, num_classes, dataset.class_sizes)
 
 
 def statistics(samples: Samples) -> tuple[Tensor, Tensor]:
@@ -185,6 +221,14 @@ def statistics(samples: Samples) -> tuple[Tensor, Tensor]:
     return mean.float(), variance.clamp(min=0 if is_features else 1e-6).sqrt().float()
 
 
+def prior_of(split: Split, labels: np.ndarray, config: Config) -> Tensor:
+    """By what a configuration says of the classes; as long as they are to be counted, equal shares of those named."""
+    problem = config.problem
+    if problem.num_classes == "auto":
+        problem = replace(problem, num_classes=None, prior="uniform")
+    return class_prior(split, labels, problem)
+
+
 def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
     """The class shares of the *unlabelled* set, from counts that are known without its labels.
 
@@ -194,15 +238,16 @@ def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
     """
     num_classes = problem.num_classes or split.num_classes
     if num_classes < split.num_seen:
-        raise UserError(f"--num-classes {num_classes} is fewer than the {split.num_seen} seen classes")
+        raise UserError(f"{named('num_classes', num_classes)} is fewer than the {split.num_seen} seen classes")
     if num_classes > len(split.labelled) + len(split.unlabelled):
-        raise UserError(f"--num-classes {num_classes} is more than there are samples")
+        raise UserError(f"{named('num_classes', num_classes)} is more than there are samples")
     if problem.prior == "uniform":
         return torch.full((num_classes,), 1 / num_classes)
     if is_file_of_shares(problem.prior):
         return _prior_from_file(Path(problem.prior), num_classes)
     if not split.class_sizes:
-        raise UserError("--prior known: nobody counted the classes of your own data; uniform, or a file of shares")
+        counted = "nobody counted the classes of your own data; uniform, or a file of shares"
+        raise UserError(f"{named('prior', 'known')}: {counted}")
     if num_classes == split.num_classes:
         sizes = np.array(split.class_sizes, dtype=np.float64)
     else:
@@ -221,12 +266,12 @@ def _prior_from_file(path: Path, num_classes: int) -> Tensor:
     try:
         shares = [float(word) for word in path.read_text(encoding="utf-8").replace(",", " ").split()]
     except FileNotFoundError:
-        raise UserError(f"--prior {path}: not known, uniform, or a file that exists") from None
+        raise UserError(f"{named('prior', str(path))}: not known, uniform, or a file that exists") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"--prior {path}: not a file of numbers ({error})") from None
+        raise UserError(f"{named('prior', str(path))}: not a file of numbers ({error})") from None
     if len(shares) != num_classes:
-        raise UserError(f"--prior {path}: holds {len(shares)} numbers for {num_classes} classes")
+        raise UserError(f"{named('prior', str(path))}: holds {len(shares)} numbers for {num_classes} classes")
     prior = torch.tensor(shares, dtype=torch.float64)
     if not (prior.sum().isfinite() and (prior >= 0).all() and prior.sum() > 0):
-        raise UserError(f"--prior {path}: shares must be finite, not negative, and not all zero")
+        raise UserError(f"{named('prior', str(path))}: shares must be finite, not negative, and not all zero")
     return (prior / prior.sum()).float()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from openworld.config import Problem
-from openworld.errors import UserError
+from openworld.errors import UserError, named
 from openworld.rng import derived_seed
 
 
@@ -50,7 +50,7 @@ def make_split(labels: np.ndarray, num_classes: int, problem: Problem, seed: int
     num_seen = num_classes - math.floor(num_classes * problem.novel / 100 + 1e-9)
     if num_seen < 2:
         raise UserError(
-            f"--novel {problem.novel:g} leaves {num_seen} of {num_classes} classes seen; at least 2 are needed"
+            f"{named('novel')} {problem.novel:g} leaves {num_seen} of {num_classes} classes seen; at least 2 are needed"
         )
     kept = [
         _ranked(np.flatnonzero(labels == label), seed)[:size]
@@ -74,7 +74,9 @@ def make_split(labels: np.ndarray, num_classes: int, problem: Problem, seed: int
     )
 
 
-def own_split(labels: np.ndarray, is_labelled: np.ndarray, num_classes: int) -> Split:
+def own_split(
+    labels: np.ndarray, is_labelled: np.ndarray, num_classes: int, class_sizes: tuple[int, ...] = ()
+) -> Split:
     """The split that comes with a person's own data: what is labelled is labelled."""
     labelled = np.flatnonzero(is_labelled)
     seen = np.unique(labels[labelled])
@@ -85,7 +87,7 @@ def own_split(labels: np.ndarray, is_labelled: np.ndarray, num_classes: int) -> 
         num_classes=num_classes,
         labelled=tuple(labelled.tolist()),
         unlabelled=tuple(np.flatnonzero(~is_labelled).tolist()),
-        class_sizes=(),
+        class_sizes=class_sizes,
     )
 
 

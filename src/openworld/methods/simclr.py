@@ -8,47 +8,59 @@ Shapes: U samples in two views.
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from openworld.clusters import clustered_head
 from openworld.config import Config
 from openworld.data.batches import Batch, Batches
-from openworld.data.problem import TrainingSet
 from openworld.methods.base import Method, StepResult
-from openworld.nets import BODIES, Network
+from openworld.nets import CosineHead, Network
 from openworld.rng import generator
+
+PASSES_OF_CLUSTERS = 4
+"""Over all samples: as long as it takes to find clusters of their features, once."""
+
+
+class ClustersAndProjection(nn.Module):
+    """Clusters that answer; and a projection of the features for the loss, which is thrown away afterwards."""
+
+    def __init__(self, width: int, num_classes: int, projection: int, source: Generator, seed: int):
+        super().__init__()
+        self.classes = CosineHead.drawn(width, num_classes, source)
+        self.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, projection, bias=False))
+        of_projection = generator(seed, "projection")
+        for layer in (self.projection[0], self.projection[2]):
+            nn.init.kaiming_normal_(layer.weight, generator=of_projection)
+        nn.init.zeros_(self.projection[0].bias)
+
+    def forward(self, features_BD: Tensor) -> Tensor:
+        return self.classes(features_BD)
 
 
 class Simclr(Method):
-    """A contrastive loss on a projection of the features, which is thrown away afterwards."""
+    """A contrastive loss on a projection of the features."""
 
-    num_views = 2
     uses_labels = False
-    trains_head = False
+    fitted = ("head.classes.",)
+    helpers = ("head.projection.",)
 
-    def __init__(self, config: Config, data: TrainingSet):
-        super().__init__(config, data)
-        self.options, self.seed = config.simclr, config.seed
-        with torch.device("meta"):  # no weights are made: only the width is asked for
-            width = BODIES[config.training.network](len(data.mean)).num_features
-        self.projection = nn.Sequential(
-            nn.Linear(width, width), nn.ReLU(), nn.Linear(width, self.options.projection, bias=False)
-        )
-        source = generator(config.seed, "projection")
-        for layer in (self.projection[0], self.projection[2]):
-            nn.init.kaiming_normal_(layer.weight, generator=source)
-        nn.init.zeros_(self.projection[0].bias)
-        self.to(data.device)
+    @classmethod
+    def build_head(cls, config: Config, width: int, num_seen: int, num_classes: int, source: Generator) -> nn.Module:
+        return ClustersAndProjection(width, num_classes, config.options.projection, source, config.seed)
+
+    @classmethod
+    def passes(cls, config: Config) -> float:
+        return PASSES_OF_CLUSTERS
 
     def loss(self, network: Network, batch: Batch) -> StepResult:
-        projected = F.normalize(self.projection(network.features(batch.views)))
-        return nt_xent(projected, self.options.contrast_temperature)
+        projected = F.normalize(network.head.projection(network.features(batch.views)))
+        return nt_xent(projected, self.config.options.contrast_temperature)
 
     @torch.no_grad()
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
-        """The head becomes the clusters of all samples' features."""
-        source = generator(self.seed, "clusters", step, device=batches.data.device)
-        average.head.weight.copy_(clustered_head(average, batches.data, source))
+        """The classes become the clusters of all samples' features."""
+        source = generator(self.config.seed, "clusters", step, device=batches.data.device)
+        average.head.classes.weight.copy_(clustered_head(average, batches.data, source))
 
 
 def nt_xent(projected: Tensor, temperature: float) -> StepResult:

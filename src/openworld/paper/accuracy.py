@@ -1,11 +1,14 @@
 """The paper's tables of accuracies: its own rows, its rivals' as it prints them, and what we recorded."""
 
+import shlex
 import statistics
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from openworld.config import flatten, options
+from openworld.config import flatten, replace
+from openworld.config_files import restored_config
 from openworld.errors import UserError
 from openworld.paper.recorded import PARTS, Cell, Difference, Score, Table, recorded_runs
 from openworld.recipes import RECIPES, recipe_for
@@ -22,7 +25,7 @@ class DataRows:
     paper: Printed
     """Of the paper's own method."""
     rivals: dict[str, Printed]
-    paper_flags: tuple[str, ...] = ()
+    paper_settings: dict[str, Any] = field(default_factory=dict)
     """What the paper sets here and nowhere else."""
 
 
@@ -34,7 +37,7 @@ class AccuracyTable:
     notes: tuple[str, ...] = ()
 
 
-WARMER = ("--temperature", "0.2")
+WARMER = {"temperature": 0.2}
 TABLES = {
     "table1": AccuracyTable(
         "Accuracy with 10% of the labels of the seen classes",
@@ -204,43 +207,46 @@ def changed_flags(result: dict[str, Any]) -> list[str]:
     A setting that came after the run had its default, which does nothing. Of SimCLR's epochs only the last one counts,
     at whose end its head is set.
     """
-    settings: dict[str, Any] = {option.name: option.default for option in options()}
-    for name, value in tomllib.loads(result["config"]).items():
-        settings |= value if isinstance(value, dict) else {name: value}
-    recipe = flatten(RECIPES[result["recipe"]](result["dataset"]))
+    config, _ = restored_config(tomllib.loads(result["config"]), "a recorded result", is_whole=False)
+    recipe = RECIPES[result["recipe"]](result["dataset"])
     left_out = (*SAID_ELSEWHERE, "epoch_steps") if result["method"] == "simclr" else SAID_ELSEWHERE
-    return [
-        as_flag(name, settings[name])
-        for name, value in recipe.items()
-        if name not in left_out and settings[name] != value
-    ]
+    usual = flatten(replace(recipe, {"method": config.method, "start": config.training.start}))
+    changed = ["method"] if config.method != recipe.method else []
+    changed += [key for key, value in flatten(config).items() if key not in left_out and value != usual[key]]
+    return [as_flag(key, flatten(config)[key]) for key in changed]
 
 
-def as_flag(name: str, value: Any) -> str:
-    flag = name.replace("_", "-")
+def as_flag(key: str, value: Any) -> str:
+    flag = key.rpartition(".")[-1].replace("_", "-")
     if isinstance(value, bool):
         return f"--{flag}" if value else f"--no-{flag}"
-    return f"--{flag} {value}"
+    return f"--{flag} {value:g}" if isinstance(value, float) else f"--{flag} {value}"
 
 
 # Making a row again -----------------------------------------------------------------------------------------
 
 
-def training_of(item: str, data: str, recipe: str, seed: int, steps: int | None) -> tuple[str, list[str]]:
-    """What trains a row again: a name for its run, and the arguments of `openworld train`."""
+def training_of(item: str, data: str, recipe: str, seed: int, steps: int | None) -> tuple[str, dict[str, Any]]:
+    """What trains a row again: a name for its run, and the settings."""
     if item not in TABLES:
         raise UserError(f"--run: {item} has no rows that can be trained ({' and '.join(TABLES)} have)")
     rows = TABLES[item].rows
     if data not in rows:
         raise UserError(f"--run {data}: {item} has no such row (there are {', '.join(rows)})")
-    recipe = recipe_for(recipe, data, is_benchmark=True, method="trssl")
-    flags = ["--labelled", f"{TABLES[item].labelled:g}", "--recipe", recipe, "--seed", str(seed)]
+    recipe = recipe_for(recipe, data, is_benchmark=True, method=None)
+    settings = {"data": data, "labelled": TABLES[item].labelled, "recipe": recipe, "seed": seed}
     name = f"{item}-{data}-{recipe}-seed{seed}"
     if recipe == "paper":
-        flags += rows[data].paper_flags
+        settings |= rows[data].paper_settings
     if steps is not None:  # a short try must not stand where the full run will be looked for
-        flags, name = [*flags, "--steps", str(steps)], f"{name}-{steps}-steps"
+        settings, name = {**settings, "steps": steps}, f"{name}-{steps}-steps"
         usual = RECIPES[recipe](data).training
         if usual.start_steps:  # as much shorter as the rest
-            flags += ["--start-steps", str(max(1, usual.start_steps * steps // usual.steps))]
-    return name, [data, *flags]
+            settings["start_steps"] = max(1, usual.start_steps * steps // usual.steps)
+    return name, settings
+
+
+def command_of(settings: dict[str, Any], out: Path) -> str:
+    """What a person would type for it."""
+    flags = [as_flag(name, value) for name, value in settings.items() if name != "data"]
+    return " ".join(["openworld train", settings["data"], *flags, "--out", shlex.quote(str(out)), "--resume"])

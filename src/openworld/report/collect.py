@@ -114,7 +114,7 @@ def collect(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> Fa
     if model and not summary and model.step == config.training.steps:
         note(f"{run.path} has no sound summary.json: the numbers were computed anew from its last checkpoint")
     _refuse_misfit(run, outputs, classes, facts)
-    temperature = config.trssl.temperature
+    temperature = config.answers.temperature
     most = max((int(said.truth.max()) + 1 for said in outputs.values()), default=0)
     unnamed = [f"true class {number + 1}" for number in range(settled.num_seen, max(most, settled.num_seen))]
     return Facts(
@@ -194,7 +194,8 @@ def _scores(outputs: dict[str, Outputs], num_seen: int) -> dict[str, Any]:
     for part in ("test", "unlabelled"):
         known = outputs[part].truth.numpy() >= 0 if part in outputs else np.zeros(0, dtype=bool)
         if known.any():
-            truth, predicted = outputs[part].truth.numpy()[known], outputs[part].logits.numpy()[known].argmax(axis=1)
-            counts = confusion_matrix(truth, predicted, max(int(truth.max()) + 1, num_seen), num_seen)
+            truth, logits = outputs[part].truth.numpy()[known], outputs[part].logits.numpy()[known]
+            num_classes = max(int(truth.max()) + 1, num_seen)
+            counts = confusion_matrix(truth, logits.argmax(axis=1), num_classes, logits.shape[1])
             return {"part": part, **scores_of_counts(counts, num_seen)}
     return {"part": None, "protocols": {}, "nmi": None, "ari": None}

@@ -99,11 +99,14 @@ def _results(runs: Sequence[RunFolder], names: list[str], results: list[dict[str
 
 
 def _differences(names: list[str], settings: list[dict[str, Any]]) -> Html:
-    differing = [key for key in settings[0] if len({repr(values[key]) for values in settings}) > 1]
+    """An option of one method is held against that of another which bears the same name."""
+    settings = [{key.rpartition(".")[-1]: value for key, value in values.items()} for values in settings]
+    keys = dict.fromkeys(key for values in settings for key in values)
+    differing = [key for key in keys if len({repr(values.get(key)) for values in settings}) > 1]
     if not differing:
         return tag("p", "All settings are the same.", class_="lead")
     rows = [
-        (name, *("-" if values[key] is None else str(values[key]) for key in differing))
+        (name, *("-" if values.get(key) is None else str(values[key]) for key in differing))
         for name, values in zip(names, settings, strict=True)
     ]
     return table(("run", *differing), rows)

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from openworld.config import Training, flatten, options
+from openworld.config import FEATURES_RUN, Training, flatten, options
 from openworld.data.opening import IN_MEMORY
 from openworld.metrics import PROTOCOLS, score_text
 from openworld.progress import duration
-from openworld.record import FEATURES_RUN
 from openworld.report.charts import Line, line_chart, share_bars
 from openworld.report.collect import Facts
 from openworld.report.markup import Html, join, table, tag
@@ -196,11 +195,10 @@ def estimate_section(estimate: dict[str, Any]) -> Html:
 
 def settings_section(facts: Facts) -> Html:
     values = flatten(facts.config)
-    sections = ("trssl", "simclr")
     rows = [
-        (tag("span", option.name, class_="mono"), tag("span", values[option.name], class_="mono"), option.help)
-        for option in options()
-        if values[option.name] is not None and (option.path[0] not in sections or option.path[0] == facts.config.method)
+        (tag("span", option.name, class_="mono"), tag("span", values[option.key], class_="mono"), option.help)
+        for option in options(*facts.config.methods)
+        if values[option.key] is not None
     ]
     latest = facts.sessions[-1] if facts.sessions else {}
     surroundings = [

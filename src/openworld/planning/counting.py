@@ -16,14 +16,12 @@ from openworld.class_count import (
     score_counts,
 )
 from openworld.config import ESTIMATORS
-from openworld.data.dataset import Dataset
 from openworld.data.problem import OpenWorld, TrainingSet, pose
-from openworld.errors import UserError
+from openworld.errors import UserError, named
 from openworld.evaluate import load_average
 from openworld.features import extract
-from openworld.methods import METHODS
-from openworld.plan import settle
-from openworld.pretrain import learn_features, plan_features, settings_for_features
+from openworld.planning.features_first import learn_features, plan_features, settings_for_features
+from openworld.planning.plan import Opened, open_and_pose
 from openworld.progress import CountDisplay
 from openworld.record import RunFolder
 from openworld.rng import generator
@@ -41,12 +39,15 @@ def estimate_classes(
     estimator: str = "neighbours",
     max_classes: int | None = None,
     minutes: float | None = None,
-    dataset: Dataset | None = None,
+    opened: Opened | None = None,
 ) -> Estimate:
-    """The number of classes of the data that the settings name; estimate.json and estimate.png go into `out`."""
+    """The number of classes of the data that the settings name; estimate.json and estimate.png go into `out`.
+
+    `opened` is that data, where it has been opened already.
+    """
     if estimator not in ESTIMATORS:
-        raise UserError(f"--estimator {estimator}: there are {', '.join(ESTIMATORS)}")
-    features, data, origin = find_features(asked, runtime, out, estimator, max_classes, minutes, dataset)
+        raise UserError(f"{named('estimator', estimator)}: there are {', '.join(ESTIMATORS)}")
+    features, data, origin = find_features(asked, runtime, out, estimator, max_classes, minutes, opened)
     estimate = judge(features, data.labels, estimator, max_classes, asked.get("seed", 0), runtime.quiet)
     estimate = replace(estimate, details={**estimate.details, "features": origin, "num_features": features.shape[1]})
     folder = RunFolder(out)
@@ -87,7 +88,8 @@ def largest_count(max_classes: int | None, num_seen: int, num_samples: int) -> i
     if max_classes is None:
         return min(max(MOST_CLASSES, 2 * num_seen), num_samples)
     if not num_seen < max_classes <= num_samples:
-        raise UserError(f"--max-classes {max_classes}: there are {num_seen} seen classes and {num_samples:,} samples")
+        told = named("max_classes", max_classes)
+        raise UserError(f"{told}: there are {num_seen} seen classes and {num_samples:,} samples")
     return max_classes
 
 
@@ -98,24 +100,25 @@ def find_features(
     estimator: str,
     max_classes: int | None,
     minutes: float | None,
-    dataset: Dataset | None,
+    opened: Opened | None,
 ) -> tuple[Tensor, TrainingSet, str]:
     """(N, D), labelled samples first: those of a run, those given, or those that SimCLR learns now."""
     data_name = str(asked.get("data", "digits"))
-    if dataset is None and RunFolder(Path(data_name)).exists:
+    if opened is None and RunFolder(Path(data_name)).exists:
         run = RunFolder(Path(data_name))
         idle = [name for name in asked if name not in ("data", "seed")]
         if idle or minutes is not None:
-            flag = (idle or ["minutes"])[0].replace("_", "-")
-            raise UserError(f"--{flag}: {run.path} is a run, whose data and features are what they are")
+            setting = (idle or ["minutes"])[0]
+            raise UserError(f"{named(setting)}: {run.path} is a run, whose data and features are what they are")
         return *features_of_run(run, runtime), f"the run {run.path} ({run.config().method})"
-    config, opened = settle(settings_for_features(asked), runtime, dataset)
-    if opened.has_features:
+    opened = opened or open_and_pose(settings_for_features(asked), runtime)
+    if opened.dataset.has_features:
         if minutes is not None:
-            raise UserError(f"--minutes is for learning features, and {opened.name} holds some: leave it out")
-        data = pose(config, runtime, dataset=opened).training
+            holds = f"{opened.dataset.name} holds some"
+            raise UserError(f"{named('minutes')} is for learning features, and {holds}: leave it out")
+        data = opened.world.training
         return standardised(torch.cat([data.labelled.data, data.unlabelled.data])), data, "those given"
-    plan = plan_features(asked, runtime, minutes, dataset)
+    plan = plan_features(asked, opened, runtime, minutes)
     data = plan.world.training
     largest_count(max_classes, data.num_seen, len(data.labelled) + len(data.unlabelled))  # or refuse, before the work
     if estimator == "neighbours":
@@ -131,7 +134,7 @@ def features_of_run(run: RunFolder, runtime: Runtime, world: OpenWorld | None = 
         print(f"warning: {message}", file=sys.stderr)
 
     config = run.config()
-    if METHODS[config.method].uses_labels or config.training.start:
+    if config.options.method().uses_labels or config.training.start:
         warn(f"{run.path} was trained on labels, or began with another run: that may mislead an estimate by neighbours")
     data = (world or pose(config, runtime, run.split())).training
     network, _ = load_average(run, config, runtime.device, warn)

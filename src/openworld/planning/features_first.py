@@ -4,32 +4,32 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from openworld.config import SHARED_SETTINGS, flatten, options
-from openworld.data.dataset import Dataset
-from openworld.errors import UserError
-from openworld.plan import Plan, plan_run
-from openworld.record import FEATURES_RUN, RunFolder
+from openworld.config import FEATURES_RUN, SHARED_SETTINGS, flatten, options
+from openworld.data.problem import OpenWorld
+from openworld.errors import UserError, named
+from openworld.planning.plan import Opened, Plan, plan_run
+from openworld.record import RunFolder
 from openworld.runtime import Runtime
 from openworld.train import train
 
-OF_FEATURES = (*SHARED_SETTINGS, *(option.name for option in options() if option.path[0] == FEATURES_RUN))
-"""The settings that decide them: what they share with the run, and those of the method that bears this name."""
+
+def settings_of_features() -> tuple[str, ...]:
+    """The keys that decide them: what they share with the run, and the options of the method that learns them."""
+    return *SHARED_SETTINGS, *(option.key for option in options(FEATURES_RUN) if option.section == FEATURES_RUN)
 
 
 def settings_for_features(asked: dict[str, Any]) -> dict[str, Any]:
     """What a run and its features have in common; all else follows from the recipe simclr."""
-    settings = {name: value for name, value in asked.items() if name in OF_FEATURES}
+    settings = {name: value for name, value in asked.items() if name in settings_of_features()}
     if asked.get("start_steps"):
         settings["steps"] = asked["start_steps"]
-    return {**settings, "method": "simclr"}
+    return {**settings, "method": FEATURES_RUN}
 
 
-def plan_features(
-    asked: dict[str, Any], runtime: Runtime, minutes: float | None = None, dataset: Dataset | None = None
-) -> Plan:
+def plan_features(asked: dict[str, Any], opened: Opened, runtime: Runtime, minutes: float | None = None) -> Plan:
     """Steps that were asked for win over minutes, which are those of the whole run."""
     settings = settings_for_features(asked)
-    return plan_run(settings, runtime, None if "steps" in settings else minutes, dataset)
+    return plan_run(settings, opened, runtime, None if "steps" in settings else minutes)
 
 
 def learn_features(plan: Plan, out: Path, runtime: Runtime, is_as_long: bool = False) -> RunFolder:
@@ -53,11 +53,19 @@ def learn_features(plan: Plan, out: Path, runtime: Runtime, is_as_long: bool = F
 def refuse_other_features(run: RunFolder, plan: Plan, is_as_long: bool) -> None:
     """Features that were begun before must be of the same problem."""
     before, now = flatten(run.config()), flatten(plan.config)
-    for name in (*OF_FEATURES, "method", *(("steps",) if is_as_long else ())):
+    for name in (*settings_of_features(), "method", *(("steps",) if is_as_long else ())):
         if before[name] != now[name]:
             told = f"{name} = {before[name]}, not {now[name]}"
-            raise UserError(f"{run.path} holds features for {told}: choose another --out")
-    if run.split() not in (None, plan.world.split_json()):
-        raise UserError(
-            f"{plan.config.data} has changed since the features in {run.path} were begun: choose another --out"
-        )
+            raise UserError(f"{run.path} holds features for {told}: choose another {named('out')}")
+    if run.split() and not is_same_problem(run, plan.world):
+        changed = f"{plan.config.data} has changed since the features in {run.path} were begun"
+        raise UserError(f"{changed}: choose another {named('out')}")
+
+
+def is_same_problem(run: RunFolder, world: OpenWorld) -> bool:
+    split, facts = run.split_and_facts()
+    return (split, facts.get("fingerprint"), set(facts.get("dropped", {}))) == (
+        world.split,
+        world.fingerprint,
+        set(world.dropped),
+    )

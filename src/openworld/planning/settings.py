@@ -1,0 +1,170 @@
+"""What the settings of a run are: defaults < recipe < what follows from the data < what was asked for."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from openworld.config import (
+    FEATURES_RUN,
+    Config,
+    Problem,
+    by_keys,
+    did_you_mean,
+    methods_of,
+    options,
+    refuse_unknown_method,
+    replace,
+)
+from openworld.data.benchmarks import BENCHMARKS
+from openworld.data.dataset import Dataset, Files
+from openworld.data.decode import BadImage, image_size
+from openworld.data.opening import found_again
+from openworld.data.problem import OpenWorld, is_file_of_shares
+from openworld.errors import UserError, named
+from openworld.methods import METHODS
+from openworld.recipes import RECIPES, recipe_for
+from openworld.record import RunFolder
+
+LARGEST_SIDE = {"cpu": 64, "cuda": 256}
+"""Of the images of own data. On a GPU 256, of which a view shows 224."""
+
+
+def recipe_config(asked: dict[str, Any]) -> Config:
+    """The recipe for the data that was asked for: what can be known without opening it."""
+    data = found_again(asked.get("data", Config.data))
+    if "method" in asked:
+        refuse_unknown_method(asked["method"])
+    recipe = recipe_for(asked.get("recipe", "auto"), data, data in BENCHMARKS, asked.get("method"))
+    return replace(RECIPES[recipe](data), {"recipe": recipe})
+
+
+def keyed(asked: dict[str, Any]) -> dict[str, Any]:
+    """By keys: an option that is named without its method is the run's, or that of the features it begins with."""
+    recipe = recipe_config(asked)
+    return by_keys(asked, *methods_of(asked.get("method", recipe.method), asked.get("start", recipe.training.start)))
+
+
+def settle(asked: dict[str, Any], dataset: Dataset, device: torch.device) -> Config:
+    """The whole configuration; what was asked for is given by its keys."""
+    config = recipe_config(asked)
+    asked = {**asked, "recipe": config.recipe, "data": config.data}
+    config = replace(config, {**class_settings(dataset), "method": asked.get("method", config.method)})
+    if config.recipe == "own":
+        config = replace(config, own_settings(dataset, device, config))
+    start = asked.get("start")
+    if start not in (None, FEATURES_RUN):
+        try:
+            RunFolder.open(Path(start))
+        except UserError as error:
+            raise UserError(f"{named('start')} {error}{did_you_mean(start, [FEATURES_RUN])}") from None
+        asked |= {"start_steps": None}
+    methods = methods_of(config.method, asked.get("start", config.training.start))
+    mine = {option.key for option in options(*methods)}
+    settled = replace(config, with_whole_paths({key: value for key, value in asked.items() if key in mine}))
+    refuse_idle_settings(asked, config, settled, dataset)
+    return with_its_steps(settled, asked)
+
+
+def with_its_steps(config: Config, asked: dict[str, Any]) -> Config:
+    """A method that is fitted once makes none."""
+    if config.options.method().makes_steps:
+        if not config.training.steps:
+            raise UserError(f"{named('steps')} is 0; it must be 1 or more")
+        return config
+    if asked.get("steps"):
+        raise UserError(f"{named('steps')} does nothing: {config.method} is fitted once, not trained by steps")
+    return replace(config, {"steps": 0})
+
+
+def with_whole_paths(asked: dict[str, Any]) -> dict[str, Any]:
+    """With files and folders as they are found from every working directory."""
+    paths = {}
+    if "data" in asked:
+        paths["data"] = found_again(asked["data"])
+    if is_file_of_shares(asked.get("prior")) and Path(asked["prior"]).is_file():
+        paths["prior"] = str(Path(asked["prior"]).absolute())
+    if asked.get("start") not in (None, FEATURES_RUN):
+        paths["start"] = str(Path(asked["start"]).absolute())
+    return {**asked, **paths}
+
+
+def refuse_idle_settings(asked: dict[str, Any], usual: Config, config: Config, dataset: Dataset) -> None:
+    """What was asked for in vain. A default asks for nothing, nor does what would be so anyway."""
+    for name in ("novel", "labelled", "imbalance"):
+        if dataset.is_labelled is not None and asked.get(name, getattr(Problem, name)) != getattr(Problem, name):
+            raise UserError(f"{named(name)} turns a fully labelled set into a problem; {dataset.name} is one already")
+    for name, needed in config.options.needs.items():
+        default, usually = (getattr(each, name) for each in (type(config.options), usual.options))
+        value = asked.get(f"{config.method}.{name}", default)
+        if value not in (default, usually) and not getattr(config.options, needed):
+            raise UserError(f"{named(name)} does nothing without {named(needed)}: add that, or leave {named(name)} out")
+    for option in options(*METHODS):
+        is_of_other = option.section in METHODS.keys() - {*config.methods}
+        if is_of_other and asked.get(option.key, option.default) != option.default:
+            whose = named("method", option.section)
+            raise UserError(f"{named(option.name)} is for {whose}: add that, or leave {named(option.name)} out")
+    if dataset.has_features and asked.get("image_size"):
+        raise UserError(f"{named('image_size')} is for images, and {dataset.name} holds features: leave it out")
+
+
+# What follows from the data ---------------------------------------------------------------------------------
+
+
+def class_settings(dataset: Dataset) -> dict[str, Any]:
+    """What is known of the classes, or assumed; settings by their keys."""
+    if dataset.is_labelled is None:
+        return {"prior": "known"}  # the labels are there to be counted
+    return {"num_classes": count_classes(dataset), "prior": "known" if dataset.class_sizes else "uniform"}
+
+
+def own_settings(dataset: Dataset, device: torch.device, config: Config) -> dict[str, Any]:
+    """Network, views and size, likewise."""
+    if dataset.has_features:
+        return {"network": "mlp", "augment": "features"}
+    size = min(typical_side(dataset), LARGEST_SIDE[device.type])
+    chosen = network_and_views(size, device)
+    if not config.options.method().uses_labels and chosen["augment"] in ("cifar", "tiny"):
+        chosen["augment"] = "simclr"  # which tells more apart
+    return {"image_size": size, **chosen}
+
+
+def batch_sizes(world: OpenWorld) -> dict[str, int]:
+    """As large as pays on the device; of a small set, half of it."""
+    labelled, unlabelled = (256, 256) if world.training.device.type == "cuda" else (64, 128)
+    num_labelled, num_unlabelled = len(world.training.labelled), len(world.training.unlabelled)
+    return {
+        "batch_labelled": max(2, min(labelled, (num_labelled + num_unlabelled) // 2)),
+        "batch_unlabelled": max(1, min(unlabelled, num_unlabelled // 2)),
+    }
+
+
+def count_classes(dataset: Dataset) -> int:
+    """As many as are named anywhere; if only the labelled ones are, as many again."""
+    num_named, num_seen = len(dataset.class_names), len(dataset.classes_shown)
+    return num_named if num_named > num_seen else min(2 * num_seen, len(dataset.train))
+
+
+def network_and_views(size: int, device: torch.device) -> dict[str, Any]:
+    if device.type == "cpu":
+        return {"network": "small" if size <= 16 else "small-32" if size <= 40 else "small-64", "augment": "cifar"}
+    if size <= 40:
+        return {"network": "resnet18-cifar", "augment": "cifar"}
+    return (
+        {"network": "resnet18-tiny", "augment": "tiny"} if size <= 96 else {"network": "resnet18", "augment": "photos"}
+    )
+
+
+def typical_side(dataset: Dataset, samples: int = 200) -> int:
+    """The median of the shorter sides of some images; in memory all have one size."""
+    content = dataset.train.content
+    if not isinstance(content, Files):
+        return max(8, min(content.shape[1:3]))
+    sides = []
+    for position in range(0, len(content), -(-len(content) // samples)):
+        try:
+            sides.append(min(image_size(Path(content.full_path(position)).read_bytes())))
+        except (BadImage, OSError):  # the survey of all files will name it
+            continue
+    return max(8, int(np.median(sides))) if sides else LARGEST_SIDE["cpu"]

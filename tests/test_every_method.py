@@ -1,0 +1,241 @@
+"""What holds for every method: those in the dict, and two of which the engine knows nothing."""
+
+import copy
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from unheard_of import UNHEARD_OF
+from worlds import CPU, RUNTIME, interrupted, last_checkpoint, lines_without_clock, run, trained
+
+from openworld.config import Config, options, replace
+from openworld.config_files import restored_config, write_toml
+from openworld.data.benchmarks import read_benchmark
+from openworld.data.problem import pose
+from openworld.errors import UserError
+from openworld.learner import Learner
+from openworld.methods import METHODS
+from openworld.model import Model
+from openworld.nets import frozen
+from openworld.recipes import digits
+from openworld.record import RunFolder
+
+TINY = replace(
+    digits("digits"),
+    {"steps": 4, "epoch_steps": 2, "batch_labelled": 8, "batch_unlabelled": 16, "uncertainty_views": 2},
+)
+ALL = (*METHODS, *UNHEARD_OF)
+STEPPED = tuple(name for name in ALL if name != "clusters")
+
+
+@pytest.fixture(autouse=True)
+def _with_the_unheard_of(monkeypatch):
+    for name, its_options in UNHEARD_OF.items():
+        monkeypatch.setitem(METHODS, name, its_options)
+
+
+def tiny(method: str) -> Config:
+    config = replace(TINY, {"method": method})
+    if method == "trssl+":
+        extras = {"queue": 32, "queue_from": 0.0, "strong_views": True, "balance": True}
+        return replace(config, extras)
+    if method == "clusters":
+        return replace(config, {"network": "identity", "steps": 0})
+    return config
+
+
+def learnt(config: Config) -> Learner:
+    learner = Learner(config, pose(config, RUNTIME).training, RUNTIME)
+    for step in range(1, config.training.steps + 1):
+        learner.learn()
+        if step % config.training.epoch_steps == 0:
+            learner.settle_average()
+            learner.end_epoch()
+    if not config.training.steps:
+        learner.end_epoch()
+    return learner
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_what_answers_is_what_was_trained(method):
+    """Another value in any tensor of the network gives other answers, unless the method says that it only helps."""
+    learner = learnt(tiny(method))
+    network, images = learner.average.network, learner.batches.at(0).images
+    before, helps = frozen(network)(images), learner.method.helpers
+    for name, tensor in network.state_dict().items():
+        if tensor.is_floating_point():
+            other = copy.deepcopy(network)
+            source = torch.Generator().manual_seed(0)
+            other.state_dict()[name].add_(0.2 * torch.rand(tensor.shape, generator=source))
+            changes = not torch.equal(frozen(other)(images), before)
+            assert changes != name.startswith(helps), name
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_what_answers_has_moved_or_is_declared_fixed(method):
+    config = tiny(method)
+    fresh = Learner(config, pose(config, RUNTIME).training, RUNTIME).network.state_dict()
+    learner = learnt(config)
+    its = learner.method
+    for name, weights in learner.network.named_parameters():
+        is_fixed = its.pace(name) is None and not name.startswith(its.fitted)
+        assert torch.equal(weights, fresh[name]) == is_fixed, name
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_what_is_fitted_is_the_same_in_the_student_the_average_and_the_answers(method):
+    learner = learnt(tiny(method))
+    networks = learner.network, learner.average.network, learner.answering
+    for name, _ in learner.network.state_dict().items():
+        if name.startswith(learner.method.fitted):
+            first, *others = (network.state_dict()[name] for network in networks)
+            assert all(torch.equal(first, other) for other in others), name
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_first_weights_follow_from_the_seed_alone(method):
+    config, states = tiny(method), []
+    data = pose(config, RUNTIME).training
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        states.append(Learner(config, data, RUNTIME).network.state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("method", STEPPED)
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_resumed_run_is_the_run_that_was_never_stopped(method, step):
+    config = tiny(method)
+    whole = trained("whole", config)
+    resumed = interrupted("resumed", config, step)
+    trained("resumed", config)
+    assert last_checkpoint(resumed) == last_checkpoint(whole)
+    assert lines_without_clock(resumed) == lines_without_clock(whole)
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_a_saved_run_answers_as_its_learner_did(method):
+    config = tiny(method)
+    folder, learner = trained("r", config), learnt(config)
+    images = read_benchmark("digits", Path("nowhere")).test.content[:20].transpose(0, 3, 1, 2).copy()
+    model = Model.load(folder, CPU, pytest.fail)
+    shown = model.family.plain(torch.from_numpy(images))
+    expected = (learner.answering(shown) / config.answers.temperature).softmax(dim=1)
+    torch.testing.assert_close(model.shares(torch.from_numpy(images)), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_the_truth_of_unlabelled_samples_changes_nothing(method, monkeypatch):
+    """Their classes are shuffled among them: counts, which a prior may know, stay."""
+    config = tiny(method)
+    world = pose(config, RUNTIME)
+    labels = world.truths["unlabelled"].labels
+    honest = learnt(config)
+    np.random.default_rng(0).shuffle(labels)
+    monkeypatch.setattr("test_every_method.pose", lambda *_: world)
+    fooled = learnt(config)
+    states = [{**each.network.state_dict(), **each.method.state_dict()} for each in (honest, fooled)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_from_the_command_line_to_an_exported_file(method, capsys):
+    """Trained, evaluated, asked, reported and exported, which holds the file against the original."""
+    flags = ["--network", "identity"] if method == "clusters" else ["--steps", 3, "--epoch-steps", 3]
+    sizes = ["--batch-labelled", 8, "--batch-unlabelled", 16, "--uncertainty-views", 2]
+    assert run("train", "--method", method, "--out", "r", "--quiet", "--json", *flags, *sizes) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["method"] == method
+    assert run("evaluate", "r", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["protocols"] == summary["protocols"]
+    images = read_benchmark("digits", Path("nowhere")).test.content[:5]
+    np.savez("new.npz", images=images)
+    assert run("predict", "r", "new.npz", "--out", "p.csv", "--quiet") == 0
+    assert len(list(csv.DictReader(Path("p.csv").read_text().splitlines()))) == 5
+    assert run("report", "r", "--quiet") == 0
+    assert run("export", "r", "m.onnx", "m.safetensors") == 0
+    assert run("train", "--out", "r", "--resume", "--quiet", "--json") == 0  # finished: the same result
+    assert '"method": ' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_a_configuration_comes_back_from_its_file(method):
+    config = tiny(method)
+    Path("config.toml").write_text(write_toml(config))
+    assert RunFolder(Path()).config() == config
+
+
+def test_options_of_methods_share_a_name_only_if_they_are_of_one_kind_and_none_with_another_setting():
+    """Since they share a flag."""
+    common = {option.name for option in options()}
+    kinds = {}
+    for option in options(*METHODS):
+        if option.section in METHODS:
+            assert option.name not in common
+            assert kinds.setdefault(option.name, option.kind) == option.kind
+
+
+def test_two_methods_may_have_an_option_of_one_name(capsys):
+    flags = ["--steps", 1, "--batch-labelled", 8, "--batch-unlabelled", 16, "--uncertainty-views", 2, "--quiet"]
+    for number, (method, flag) in enumerate((("demanding", "--epsilon"), ("demanding", "--demanding.epsilon"))):
+        assert run("train", "--method", method, flag, 0.25, "--out", f"r{number}", *flags) == 0
+        assert RunFolder(Path(f"r{number}")).config().options.epsilon == 0.25
+    capsys.readouterr()
+    assert run("train", "--method", "trssl", "--demanding.epsilon", 0.25, "--out", "r3", *flags) == 2
+    assert "--epsilon is for --method demanding" in capsys.readouterr().err
+
+
+def test_what_a_method_asks_for_it_gets():
+    config = tiny("demanding")
+    learner = Learner(config, pose(config, RUNTIME).training, RUNTIME)
+    batch = learner.batches.at(0)
+    assert [tuple(view.shape) for view in batch.labelled_views] == [(8, 1, 8, 8)] * 2
+    assert [view.shape[2] for view in batch.unlabelled_views] == [8, 6, 7]
+    assert not torch.equal(*batch.labelled_views)
+    stem = {name: value.clone() for name, value in learner.network.state_dict().items() if "stem.0.conv" in name}
+    for _ in range(3):
+        learner.learn()
+    assert all(torch.equal(learner.network.state_dict()[name], value) for name, value in stem.items())
+    assert learner.meter.means()["rows"] == 8 * 2 + 16 * 3
+    decays = {group["weight_decay"] for group in learner.optimiser.sgd.param_groups}
+    assert decays == {0.0, 2 * config.training.weight_decay}
+    assert learner.optimiser.rates[0.5] == pytest.approx(0.5 * config.training.lr * 0.9**2)
+
+
+def test_a_method_that_is_fitted_once_makes_no_steps(capsys):
+    assert run("train", "--method", "clusters", "--network", "identity", "--out", "r", "--quiet", "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["steps"], summary["all"] > 60) == (0, True)
+    assert run("train", "--method", "clusters", "--steps", 5, "--out", "s") == 2
+    assert "--steps does nothing: clusters is fitted once" in capsys.readouterr().err
+    assert run("train", "--steps", 0, "--out", "s") == 2
+    assert "--steps is 0; it must be 1 or more" in capsys.readouterr().err
+
+
+def test_a_body_that_takes_one_size_is_refused_views_of_another(refused):
+    told = refused("train", "--network", "identity", "--augment", "simclr", "--steps", 1)
+    assert "--network identity takes images of 8 pixels, and views of simclr have 6: choose another network" in told
+
+
+def test_a_method_with_weights_of_its_own_is_refused(monkeypatch):
+    method = METHODS["simclr"].method()
+    monkeypatch.setattr(method, "__init__", lambda self, *_: with_a_layer(self))
+    config = tiny("simclr")
+    with pytest.raises(TypeError, match=r"Simclr\.layer\.weight: a method's weights belong into the head"):
+        Learner(config, pose(config, RUNTIME).training, RUNTIME)
+
+
+def with_a_layer(method) -> None:
+    torch.nn.Module.__init__(method)
+    method.layer = torch.nn.Linear(2, 2)
+
+
+def test_an_unknown_method_is_answered_with_the_nearest():
+    with pytest.raises(UserError, match=r"--method trsl: no such method; did you mean trssl\?"):
+        Config(method="trsl")
+    tree = {"format": 2, "method": "gone"}
+    with pytest.raises(UserError, match="gone"):
+        restored_config(tree, "config.toml")

@@ -1,0 +1,139 @@
+"""Runs live for years: samples of every format, made by the version that wrote it (tests/formats/make.py)."""
+
+import csv
+import json
+import shutil
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from worlds import run
+
+from openworld.config import Config, options
+from openworld.config_files import restored_config, write_toml
+from openworld.data.benchmarks import read_benchmark
+from openworld.errors import UserError
+from openworld.export import load_exported
+from openworld.formats import CHECKPOINT_FORMAT, CHECKPOINT_UPGRADES, CONFIG_UPGRADES, FORMAT
+from openworld.methods import METHODS
+from openworld.record import RunFolder, tell_of_dropped
+
+SAMPLES = Path(__file__).parent / "formats"
+FORMATS = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir() and path.name.isdigit())
+KEYS = SAMPLES / "keys.json"
+
+
+@pytest.fixture(params=FORMATS)
+def sample(request, tmp_path) -> Path:
+    """A copy of the samples of a format."""
+    shutil.copytree(SAMPLES / request.param, tmp_path / "sample")
+    return tmp_path / "sample"
+
+
+def test_there_is_a_sample_of_every_format():
+    assert list(map(int, FORMATS)) == list(range(1, FORMAT + 1))
+    assert set(CONFIG_UPGRADES) == set(range(1, FORMAT))
+    assert set(CHECKPOINT_UPGRADES) == set(range(2, CHECKPOINT_FORMAT))  # before the second, nothing was released
+
+
+def test_a_setting_that_is_added_or_dropped_makes_a_new_format():
+    """What configurations of the present format hold is in tests/formats/keys.json. The keys of a new method are simply
+    added there. For any other change raise FORMAT, make samples of the old one first (formats/make.py), and say in
+    formats.py what held before.
+    """
+    keys = sorted(option.key for option in options(*METHODS))
+    assert json.loads(KEYS.read_text()) == {"format": FORMAT, "keys": keys}
+
+
+def test_a_finished_run_is_evaluated_asked_named_reported_and_exported(sample, capsys):
+    folder = sample / "finished"
+    assert run("evaluate", folder, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["protocols"] == RunFolder(folder).summary()["protocols"]
+    np.savez("new.npz", images=read_benchmark("digits", Path("nowhere")).test.content[:50])
+    assert run("predict", folder, "new.npz", "--out", "new.csv", "--quiet") == 0
+    said = list(csv.DictReader((folder / "predictions.csv").read_text().splitlines()))
+    said = [row for row in said if row["split"] == "test"][:50]
+    new = list(csv.DictReader(Path("new.csv").read_text().splitlines()))
+    assert [row["prediction"] for row in new] == [row["prediction"] for row in said]
+    assert [float(row["confidence"]) for row in new] == pytest.approx(
+        [float(row["confidence"]) for row in said], abs=2e-4
+    )
+    assert {row["prediction"] for row in new} & {"seven or so"}
+    assert run("name", folder, "novel-1=four or so") == 0
+    assert "four or so" in (folder / "predictions.csv").read_text()
+    assert run("report", folder, "--quiet") == 0
+    assert "four or so" in (folder / "report.html").read_text()
+    assert run("export", folder, "m.onnx", "m.safetensors", "m.md") == 0
+    assert run("relay", "pack", folder, "relay") == run("relay", "unpack", "relay", "carried") == 0
+    assert run("evaluate", "carried", "--json") == 0
+
+
+@pytest.mark.parametrize("name", ["stopped", "requested"])
+def test_a_stopped_run_goes_on_as_it_would_have_then(sample, name):
+    """Also one that was stopped while it learnt the features to begin with."""
+    folder, expected = RunFolder(sample / name), json.loads((sample / "expected.json").read_text())[name]
+    assert run("train", "--resume", "--out", folder.path, "--quiet", "--device", "cpu") == 0
+    average = load_file(folder.checkpoints / f"step-{expected['summary']['steps']:08d}" / "average.safetensors")
+    norms = {name: float(value.double().norm()) for name, value in average.items() if value.is_floating_point()}
+    assert norms == pytest.approx(expected["norms"], rel=1e-3)
+    summary = folder.summary()
+    assert {name: summary[name] for name in expected["summary"]} == pytest.approx(expected["summary"], abs=2)
+    assert tomllib.loads((folder.path / "config.toml").read_text())["format"] == FORMAT
+
+
+def test_exported_weights_answer(sample):
+    model = load_exported(sample / "exported.safetensors")
+    shares = model.shares(torch.randint(256, (3, *model.sample_shape), dtype=torch.uint8))
+    assert shares.sum(dim=1).tolist() == pytest.approx([1, 1, 1])
+    assert "seven or so" in model.classes.names
+
+
+def test_a_configuration_of_the_first_format_may_be_given_to_a_new_run():
+    """Whole, or what a person wrote then; a setting that became another method's brings that method."""
+    config = SAMPLES / "1" / "finished" / "config.toml"
+    sizes = ["--steps", 1, "--start-steps", 1, "--quiet"]
+    assert run("train", "--config", config, "--out", "r", *sizes) == 0
+    assert RunFolder(Path("r")).config().method == "trssl+"
+    Path("mine.toml").write_text("[trssl]\ntemperature = 0.2\nthreshold = 0.6\n")
+    assert run("train", "--config", "mine.toml", "--out", "s", "--steps", 1, "--quiet") == 0
+    config = RunFolder(Path("s")).config()
+    assert (config.method, config.answers.temperature, config.options.threshold) == ("trssl", 0.2, 0.6)
+
+
+def test_what_was_dropped_since_is_named_in_one_line_and_ignored(sample, capsys):
+    path = sample / "finished" / "config.toml"
+    path.write_text(path.read_text().replace("[training]", "[training]\nspeed = 3\n") + "\n[gone]\nold = 1\n")
+    tell_of_dropped.cache_clear()
+    assert run("evaluate", sample / "finished", "--json") == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"warning: {path} sets training.speed, gone.old, which this openworld no longer has: ignored"
+
+
+def test_what_a_later_version_made_is_refused(sample, refused):
+    path = sample / "stopped" / "config.toml"
+    text = path.read_text()
+    path.write_text("format = 99\n" + "".join(line for line in text.splitlines(True) if "format" not in line))
+    assert f"has format 99; this openworld reads up to {FORMAT}: update it" in refused("evaluate", sample / "stopped")
+    path.write_text(text)
+    (checkpoint,) = (sample / "stopped" / "checkpoints").iterdir()
+    state = json.loads((checkpoint / "state.json").read_text())
+    (checkpoint / "state.json").write_text(json.dumps({**state, "format_version": 99}))
+    (checkpoint / "MANIFEST.json").write_text("{}")
+    assert f"has format 99; this openworld reads 2 to {CHECKPOINT_FORMAT}" in refused("evaluate", sample / "stopped")
+
+
+@pytest.mark.parametrize("content", ["", "data = 3", "format = 'x'", "format = 0", "method = 'trssl'", "trssl = 1"])
+def test_a_damaged_configuration_is_refused_in_one_line(sample, refused, content):
+    (sample / "stopped" / "config.toml").write_text(content)
+    assert "config.toml" in refused("evaluate", sample / "stopped")
+
+
+def test_nothing_may_be_missing_in_a_whole_configuration():
+    text = write_toml(Config())
+    for line in text.splitlines():
+        if "=" in line and "format" not in line and "method" not in line:
+            with pytest.raises(UserError, match=f"lacks {line.split(' ')[0]}: it is damaged"):
+                restored_config(tomllib.loads(text.replace(f"{line}\n", "")), "config.toml")

@@ -1,0 +1,94 @@
+"""Two methods of which the engine knows nothing: one that asks for everything it may, one that is fitted once."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from openworld.clusters import clustered_head
+from openworld.data.batches import View, Views
+from openworld.methods.base import Method, StepResult
+from openworld.methods.options import MethodOptions
+from openworld.nets import CosineHead
+from openworld.optim import Pace
+from openworld.rng import generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemandingOptions(MethodOptions):
+    """A head of three parts, other views, a teacher, a frozen stem, rates and a schedule of its own."""
+
+    epsilon: float = 0.5
+    """How much the views' agreement counts."""
+
+    @classmethod
+    def method(cls):
+        return Demanding
+
+
+class DemandingHead(nn.Module):
+    def __init__(self, width: int, num_classes: int, source: torch.Generator):
+        super().__init__()
+        self.classes = CosineHead.drawn(width, num_classes, source)
+        self.turn = nn.Linear(width, 3, bias=False)
+        nn.init.normal_(self.turn.weight, generator=source)
+        self.register_buffer("shift", torch.zeros(num_classes))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.classes(features) + self.shift
+
+
+class Demanding(Method):
+    uses_teacher, fitted, helpers = True, ("head.shift",), ("head.turn.",)
+
+    @classmethod
+    def build_head(cls, config, width, num_seen, num_classes, source):
+        return DemandingHead(width, num_classes, source)
+
+    @classmethod
+    def views(cls, config):
+        return Views((View(), View("cifar")), (View(), View(size=6), View("cifar", 7)))
+
+    def pace(self, name):
+        return None if name.startswith(("body.stem.", *self.fitted)) else Pace(rate=0.5, decay=2.0 * ("norm" in name))
+
+    def learning_rate(self, step, training):
+        return training.lr * 0.9**step
+
+    def draw(self, rows, step):
+        return torch.tensor(1 / (1 + step)), torch.randperm(rows, generator=generator(self.config.seed, "mine", step))
+
+    def loss(self, network, batch, share, order, teacher):
+        with torch.no_grad():
+            targets = (teacher(batch.unlabelled_views[0]) / 0.1).softmax(dim=1)
+        seen = sum(F.cross_entropy(network(view) / 0.1, batch.labels) for view in batch.labelled_views)
+        small = [network.features(view) for view in batch.unlabelled_views[1:]]
+        agreement = sum(F.cross_entropy(network.head(features) / 0.1, targets) for features in small)
+        turned = network.head.turn(small[0]).square().mean()
+        loss = seen + self.config.options.epsilon * share * agreement + 1e-3 * turned
+        return StepResult(loss, {"rows": order.max().float() + 1})
+
+    @torch.no_grad()
+    def end_epoch(self, average, batches, step):
+        average.head.shift.copy_(0.01 * batches.data.prior.log())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClustersOptions(MethodOptions):
+    """Clusters of the features as they are: fitted once."""
+
+    @classmethod
+    def method(cls):
+        return Clusters
+
+
+class Clusters(Method):
+    makes_steps, fitted = False, ("head.",)
+
+    @torch.no_grad()
+    def end_epoch(self, average, batches, step):
+        average.head.weight.copy_(clustered_head(average, batches.data, generator(self.config.seed, "clusters")))
+
+
+UNHEARD_OF = {"demanding": DemandingOptions, "clusters": ClustersOptions}
