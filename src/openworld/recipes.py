@@ -131,7 +131,7 @@ def _photos(**settings) -> Training:
 
 
 def own(data: str) -> Config:
-    """A person's own images or features; plan.py adds what follows from the set, the device and the time.
+    """A person's own images or features; planning/ adds what follows from the set, the device and the time.
 
     Command: openworld train FOLDER. Measured on four sets of 3,500 photos with seven classes, 750 steps on one CPU
     thread: 73.8 / 68.5 / 71.5 on average (with SGD 67.4 / 55.3 / 62.3; docs/log.md). The method's settings are those of

@@ -1,0 +1,110 @@
+"""Does a change that should not move a number move one? Short runs by two checkouts, on one CPU thread, held together.
+
+    git worktree add ../before COMMIT
+    python benchmarks/same_weights.py seam ../before
+
+Recipes and methods, with images, with features, with an estimated class count; and the digits whole. Writes
+results/same-weights-NAME.json: for each run the hash of its last weights, student and average, by either checkout.
+Exits with 1 if any differ.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from before_after import head_of
+from measure import RESULTS, commit
+from safetensors.torch import load_file
+
+SHORT = "--epoch-steps 5 --uncertainty-views 3"
+AS_CIFAR = "PLACE/large.npz --steps 2 --batch-labelled 8 --batch-unlabelled 16 --network resnet18-cifar"
+NO_SWITCH = "--no-mixup --no-mixed-labels --no-cross-labels --no-uncertainty"
+RUNS = {
+    "digits, whole": "digits",
+    "digits, whole, seed 1": "digits --seed 1",
+    "digits, uncertainty from the start": f"digits --steps 20 --uncertainty-from 0 {SHORT}",
+    "digits, fast with Muon and a queue": f"digits --recipe fast --steps 20 --muon 0.01 --queue 256 {SHORT}",
+    "digits, pretrained": f"digits --recipe pretrained --steps 12 --start-steps 12 {SHORT}",
+    "digits, simclr with Muon": f"digits --method simclr --steps 20 --muon 0.02 {SHORT}",
+    "digits, every switch off": f"digits --steps 12 {NO_SWITCH} {SHORT}",
+    "own features": f"PLACE/features.npz --num-classes 6 --steps 30 {SHORT}",
+    "own images": f"PLACE/small.npz --num-classes 6 --steps 10 {SHORT}",
+    "own images, counted": f"PLACE/small.npz --num-classes auto --start simclr --start-steps 12 --steps 10 {SHORT}",
+    "ResNet-18, paper": f"{AS_CIFAR} --recipe paper {SHORT}",
+    "ResNet-18, fast": f"{AS_CIFAR} --recipe fast {SHORT}",
+    "ResNet-18, pretrained": f"{AS_CIFAR} --recipe pretrained --start-steps 2 {SHORT}",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("before", type=Path, help="a checkout of the code before the change")
+    options = parser.parse_args()
+    checkouts = {"before": options.before.absolute(), "after": Path(__file__).parent.parent.absolute()}
+    runs = {}
+    with tempfile.TemporaryDirectory() as passing:
+        write_data(Path(passing))
+        for label, flags in RUNS.items():
+            command = flags.replace("PLACE", passing)
+            hashes = {
+                name: last_weights(at, command, Path(passing) / f"{len(runs)}{name}") for name, at in checkouts.items()
+            }
+            runs[label] = {"flags": flags, **hashes, "same": hashes["before"] == hashes["after"]}
+            print("same " if runs[label]["same"] else "OTHER", label, flush=True)
+    content = {
+        "command": f"python {shlex.join(sys.argv)}",
+        "commits": {"before": head_of(checkouts["before"]), "after": commit()},
+        "runs": runs,
+    }
+    (RESULTS / f"same-weights-{options.name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    sys.exit(not all(run["same"] for run in runs.values()))
+
+
+def write_data(place: Path) -> None:
+    """Six kinds of small images and of features, of which three have labels; and noise of CIFAR's size."""
+    draw, truth = np.random.default_rng(0), np.arange(600) % 6
+    labels = np.where((truth < 3) & (np.arange(600) < 200), truth, -1)
+    features = 3 * draw.normal(size=(6, 24))[truth] + draw.normal(size=(600, 24))
+    small = 128 + 60 * draw.normal(size=(6, 16, 16, 3))[truth] + 30 * draw.normal(size=(600, 16, 16, 3))
+    np.savez(place / "features.npz", features=features.astype(np.float32), labels=labels)
+    np.savez(place / "small.npz", images=np.clip(small, 0, 255).astype(np.uint8), labels=labels)
+    np.savez(place / "large.npz", images=draw.integers(0, 256, (300, 32, 32, 3), np.uint8), labels=np.arange(300) % 10)
+
+
+def last_weights(checkout: Path, flags: str, out: Path) -> str:
+    command = [
+        sys.executable,
+        "-m",
+        "openworld",
+        "train",
+        *flags.split(),
+        "--out",
+        str(out),
+        "--quiet",
+        "--device",
+        "cpu",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, env=environment, cwd="/", check=True, stdout=subprocess.DEVNULL)
+    last, digest = sorted((out / "checkpoints").glob("step-*"))[-1], hashlib.sha256()
+    for part in ("model", "average"):
+        tensors = load_file(last / f"{part}.safetensors")
+        for name in sorted(name for name in tensors if name.startswith("body.")):
+            digest.update(tensors[name].numpy().tobytes())
+        # a head may be laid out otherwise: the vectors of its classes count
+        digest.update(next(value for name, value in tensors.items() if name in CENTRES).numpy().tobytes())
+    return digest.hexdigest()
+
+
+CENTRES = ("head.weight", "head.classes.weight")
+
+if __name__ == "__main__":
+    main()
