@@ -35,7 +35,9 @@ def main() -> None:
     medians = {name: {f: statistics.median(each[f] for each in made) for f in FIGURES} for name, made in rounds.items()}
     content = {
         "command": f"python {shlex.join(sys.argv)}",
-        "commits": {"before": head_of(checkouts["before"]), "after": commit()},
+        "commit": commit(),
+        "before": head_of(checkouts["before"]),
+        "environment": rounds["after"][0]["environment"],
         "medians": medians,
         "ratio": {figure: medians["after"][figure] / medians["before"][figure] for figure in FIGURES},
         "rounds": rounds,

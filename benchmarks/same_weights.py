@@ -19,9 +19,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import torch
 from before_after import head_of
 from measure import RESULTS, commit
 from safetensors.torch import load_file
+
+from openworld.record import environment
 
 SHORT = "--epoch-steps 5 --uncertainty-views 3"
 AS_CIFAR = "PLACE/large.npz --steps 2 --batch-labelled 8 --batch-unlabelled 16 --network resnet18-cifar"
@@ -61,7 +64,9 @@ def main() -> None:
             print("same " if runs[label]["same"] else "OTHER", label, flush=True)
     content = {
         "command": f"python {shlex.join(sys.argv)}",
-        "commits": {"before": head_of(checkouts["before"]), "after": commit()},
+        "commit": commit(),
+        "before": head_of(checkouts["before"]),
+        "environment": environment(torch.device("cpu")),
         "runs": runs,
     }
     (RESULTS / f"same-weights-{options.name}.json").write_text(json.dumps(content, indent=1) + "\n")
@@ -92,8 +97,8 @@ def last_weights(checkout: Path, flags: str, out: Path) -> str:
         "--device",
         "cpu",
     ]
-    environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, env=environment, cwd="/", check=True, stdout=subprocess.DEVNULL)
+    variables = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, env=variables, cwd="/", check=True, stdout=subprocess.DEVNULL)
     last, digest = sorted((out / "checkpoints").glob("step-*"))[-1], hashlib.sha256()
     for part in ("model", "average"):
         tensors = load_file(last / f"{part}.safetensors")

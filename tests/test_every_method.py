@@ -1,4 +1,4 @@
-"""What holds for every method: those in the dict, and two of which the engine knows nothing."""
+"""What holds for every method: those in the dict, and some of which the engine knows nothing."""
 
 import copy
 import csv
@@ -11,6 +11,7 @@ import torch
 from unheard_of import UNHEARD_OF
 from worlds import CPU, RUNTIME, interrupted, last_checkpoint, lines_without_clock, run, trained
 
+from openworld import OpenWorldClassifier, train_on
 from openworld.config import Config, options, replace
 from openworld.config_files import restored_config, write_toml
 from openworld.data.benchmarks import read_benchmark
@@ -18,6 +19,7 @@ from openworld.data.problem import pose
 from openworld.errors import UserError
 from openworld.learner import Learner
 from openworld.methods import METHODS
+from openworld.methods.base import Method, StepResult
 from openworld.model import Model
 from openworld.nets import frozen
 from openworld.recipes import digits
@@ -28,7 +30,7 @@ TINY = replace(
     {"steps": 4, "epoch_steps": 2, "batch_labelled": 8, "batch_unlabelled": 16, "uncertainty_views": 2},
 )
 ALL = (*METHODS, *UNHEARD_OF)
-STEPPED = tuple(name for name in ALL if name != "clusters")
+STEPPED = tuple(name for name in ALL if (METHODS | UNHEARD_OF)[name].method().makes_steps)
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +44,7 @@ def tiny(method: str) -> Config:
     if method == "trssl+":
         extras = {"queue": 32, "queue_from": 0.0, "strong_views": True, "balance": True}
         return replace(config, extras)
-    if method == "clusters":
-        return replace(config, {"network": "identity", "steps": 0})
-    return config
+    return config if method in STEPPED else replace(config, {"network": "identity", "steps": 0})
 
 
 def learnt(config: Config) -> Learner:
@@ -64,25 +64,65 @@ def test_what_answers_is_what_was_trained(method):
     """Another value in any tensor of the network gives other answers, unless the method says that it only helps."""
     learner = learnt(tiny(method))
     network, images = learner.average.network, learner.batches.at(0).images
-    before, helps = frozen(network)(images), learner.method.helpers
+    before, its = frozen(network)(images), learner.method
+
+    def changes(name: str, amount: float) -> bool:
+        other, source = copy.deepcopy(network), torch.Generator().manual_seed(0)
+        other.state_dict()[name].add_(amount * torch.rand(other.state_dict()[name].shape, generator=source))
+        return not torch.equal(frozen(other)(images), before)
+
     for name, tensor in network.state_dict().items():
-        if tensor.is_floating_point():
-            other = copy.deepcopy(network)
-            source = torch.Generator().manual_seed(0)
-            other.state_dict()[name].add_(0.2 * torch.rand(tensor.shape, generator=source))
-            changes = not torch.equal(frozen(other)(images), before)
-            assert changes != name.startswith(helps), name
+        if tensor.is_floating_point() and not name.startswith(its.alternatives):
+            assert any(changes(name, amount) for amount in (0.2, 2.0)) != name.startswith(its.helpers), name
 
 
 @pytest.mark.parametrize("method", ALL)
 def test_what_answers_has_moved_or_is_declared_fixed(method):
+    """In the averaged network, buffers too: it is what answers."""
     config = tiny(method)
     fresh = Learner(config, pose(config, RUNTIME).training, RUNTIME).network.state_dict()
     learner = learnt(config)
-    its = learner.method
-    for name, weights in learner.network.named_parameters():
-        is_fixed = its.pace(name) is None and not name.startswith(its.fitted)
-        assert torch.equal(weights, fresh[name]) == is_fixed, name
+    weights, is_set = dict(learner.network.named_parameters()), learner.method.fitted
+    for name, value in learner.average.network.state_dict().items():
+        is_frozen = name in weights and learner.pace(name) is None and not name.startswith(is_set)
+        assert torch.equal(value, fresh[name]) == (is_frozen or name in ("mean", "std")), name
+
+
+def rows_without_gradient(learner: Learner) -> set[str]:
+    """Of the parameters that are trained and answer, those with a row that no step reaches."""
+    reached: dict[str, torch.Tensor] = {}
+    for _ in range(3):
+        learner.learn()
+        for name, weights in learner.network.named_parameters():
+            if weights.grad is not None and not name.startswith(learner.method.helpers):
+                rows = weights.grad.flatten(1).abs().amax(dim=1) if weights.dim() > 1 else weights.grad.abs()
+                reached[name] = torch.maximum(reached.get(name, rows * 0), rows)
+    return {name for name, rows in reached.items() if (rows == 0).any()}
+
+
+@pytest.mark.parametrize("method", STEPPED)
+def test_the_loss_reaches_every_row_of_what_is_trained(method):
+    """A head of which some rows are only renormalised and decayed moves, too, and has learnt nothing."""
+    learner = Learner(tiny(method), pose(tiny(method), RUNTIME).training, RUNTIME)
+    assert rows_without_gradient(learner) == set()
+
+
+def test_a_loss_that_forgets_the_novel_classes_is_found_out(monkeypatch):
+    def seen_only(self, network, batch):
+        return StepResult(torch.nn.functional.cross_entropy(network(batch.labelled)[:, :5], batch.labels))
+
+    monkeypatch.setattr(METHODS["bilevel"].method(), "loss", seen_only)
+    monkeypatch.setattr(METHODS["bilevel"].method(), "build_head", Method.build_head)
+    learner = Learner(tiny("bilevel"), pose(tiny("bilevel"), RUNTIME).training, RUNTIME)
+    assert rows_without_gradient(learner) == {"head.weight"}
+
+
+def test_weights_that_the_loss_does_not_reach_stop_the_run_at_once(monkeypatch):
+    """As in a method with heads of its own beside one that answers."""
+    monkeypatch.setattr(METHODS["simclr"].method(), "fitted", ())
+    learner = Learner(tiny("simclr"), pose(tiny("simclr"), RUNTIME).training, RUNTIME)
+    with pytest.raises(TypeError, match=r"the loss of Simclr does not reach head\.classes\.weight of the network"):
+        learner.learn()
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -144,7 +184,7 @@ def test_the_truth_of_unlabelled_samples_changes_nothing(method, monkeypatch):
 @pytest.mark.parametrize("method", ALL)
 def test_from_the_command_line_to_an_exported_file(method, capsys):
     """Trained, evaluated, asked, reported and exported, which holds the file against the original."""
-    flags = ["--network", "identity"] if method == "clusters" else ["--steps", 3, "--epoch-steps", 3]
+    flags = ["--steps", 3, "--epoch-steps", 3] if method in STEPPED else ["--network", "identity"]
     sizes = ["--batch-labelled", 8, "--batch-unlabelled", 16, "--uncertainty-views", 2]
     assert run("train", "--method", method, "--out", "r", "--quiet", "--json", *flags, *sizes) == 0
     summary = json.loads(capsys.readouterr().out)
@@ -185,7 +225,7 @@ def test_two_methods_may_have_an_option_of_one_name(capsys):
         assert RunFolder(Path(f"r{number}")).config().options.epsilon == 0.25
     capsys.readouterr()
     assert run("train", "--method", "trssl", "--demanding.epsilon", 0.25, "--out", "r3", *flags) == 2
-    assert "--epsilon is for --method demanding" in capsys.readouterr().err
+    assert "--demanding.epsilon is for --method demanding" in capsys.readouterr().err
 
 
 def test_what_a_method_asks_for_it_gets():
@@ -211,8 +251,43 @@ def test_a_method_that_is_fitted_once_makes_no_steps(capsys):
     assert (summary["steps"], summary["all"] > 60) == (0, True)
     assert run("train", "--method", "clusters", "--steps", 5, "--out", "s") == 2
     assert "--steps does nothing: clusters is fitted once" in capsys.readouterr().err
+    assert run("train", "--method", "clusters", "--minutes", 5, "--out", "s") == 2
+    assert "--minutes does nothing: clusters is fitted once" in capsys.readouterr().err
     assert run("train", "--steps", 0, "--out", "s") == 2
     assert "--steps is 0; it must be 1 or more" in capsys.readouterr().err
+
+
+def test_a_method_that_is_fitted_once_has_no_answers_before_and_is_fitted_again_if_it_was_stopped(monkeypatch, refused):
+    end_epoch = METHODS["clusters"].method().end_epoch
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(METHODS["clusters"].method(), "end_epoch", die)
+    assert run("train", "--method", "clusters", "--network", "identity", "--out", "r", "--quiet") == 130
+    assert "r has no sound checkpoint" in refused("evaluate", "r")
+    monkeypatch.setattr(METHODS["clusters"].method(), "end_epoch", end_epoch)
+    assert run("train", "--resume", "--out", "r", "--quiet") == 0
+    Path("r/summary.json").unlink()
+    assert run("train", "--resume", "--out", "r", "--quiet") == 0
+    assert len(RunFolder(Path("r")).metrics()) == 1
+
+
+def test_the_estimator_takes_every_method():
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    labels = np.where(np.arange(60) < 40, np.arange(60) % 2, -1)
+    for method in ALL:
+        settings = {"batch_labelled": 4, "batch_unlabelled": 8, "uncertainty_views": 2}
+        steps = {"steps": 2} if method in STEPPED else {}
+        model = OpenWorldClassifier(num_classes=3, method=method, device="cpu", settings=settings, **steps)
+        assert model.fit(images, labels).predict(images).shape == (60,)
+
+
+def test_views_of_images_are_refused_for_features():
+    features = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    with pytest.raises(UserError, match="method='demanding' wants views that there are none of for features"):
+        train_on(features, np.where(np.arange(60) < 40, np.arange(60) % 2, -1), method="demanding", steps=1)
 
 
 def test_a_body_that_takes_one_size_is_refused_views_of_another(refused):

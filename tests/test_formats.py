@@ -12,13 +12,17 @@ import torch
 from safetensors.torch import load_file
 from worlds import run
 
-from openworld.config import Config, options
+from openworld import OpenWorldClassifier
+from openworld.cli import make_parser
+from openworld.commands.train import request_of
+from openworld.config import Config, flatten, options
 from openworld.config_files import restored_config, write_toml
 from openworld.data.benchmarks import read_benchmark
 from openworld.errors import UserError
 from openworld.export import load_exported
 from openworld.formats import CHECKPOINT_FORMAT, CHECKPOINT_UPGRADES, CONFIG_UPGRADES, FORMAT
 from openworld.methods import METHODS
+from openworld.planning.settings import keyed, settle
 from openworld.record import RunFolder, tell_of_dropped
 
 SAMPLES = Path(__file__).parent / "formats"
@@ -101,6 +105,67 @@ def test_a_configuration_of_the_first_format_may_be_given_to_a_new_run():
     assert run("train", "--config", "mine.toml", "--out", "s", "--steps", 1, "--quiet") == 0
     config = RunFolder(Path("s")).config()
     assert (config.method, config.answers.temperature, config.options.threshold) == ("trssl", 0.2, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "expected"),
+    [
+        ("[trssl]\ntemperature = 0.2\n[simclr]\nprojection = 64", "--start simclr", {"simclr.projection": 64}),
+        ("[trssl]\ntemperature = 0.2\n[simclr]\nprojection = 64", "--method simclr", {"simclr.projection": 64}),
+        ('recipe = "fast"\n[trssl]\nepsilon = 0.06\nqueue = 16', "", {"trssl+.epsilon": 0.06, "trssl+.queue": 16}),
+        ('recipe = "fast"\nmethod = "trssl"\n[trssl]\nepsilon = 0.06\ntemperature = 0.2', "", {"trssl+.epsilon": 0.06}),
+        ("[trssl]\nepsilon = 0.06\ntemperature = 0.2", "--recipe fast", {"trssl+.epsilon": 0.06, "temperature": 0.2}),
+        ("[trssl]\nqueue_from = 0.3", "--queue 64", {"trssl+.queue_from": 0.3, "trssl+.queue": 64}),
+        (
+            "[answers]\nuncertainty_views = 3\n[trssl]\ntemperature = 0.2",
+            "",
+            {"uncertainty_views": 3, "temperature": 0.2},
+        ),
+        ("[trssl]\nepsilon = 0.06\n", "--epsilon 0.07 --trssl.epsilon 0.08", {"trssl.epsilon": 0.08}),
+        ("[trssl]\nepsilon = 0.06\n", "--recipe fast", {"trssl+.epsilon": 0.06}),
+    ],
+)
+def test_what_a_person_wrote_in_the_first_format_still_holds(text, flags, expected):
+    Path("mine.toml").write_text(text)
+    parsed = make_parser().parse_args(["train", "--config", "mine.toml", *flags.split()])
+    dataset = read_benchmark("digits", Path("nowhere"))
+    config = flatten(settle(keyed(request_of(parsed).settings), dataset, torch.device("cpu")))
+    assert {name: config[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "method"),
+    [
+        ({"start": "simclr", "queue": 32}, "trssl+"),
+        ({"recipe": "pretrained", "method": "trssl"}, "trssl+"),
+        ({"recipe": "pretrained", "strong_views": False, "threshold": 0.6}, "trssl+"),
+        ({"start": "simclr", "method": "trssl", "threshold": 0.6}, "trssl"),
+    ],
+)
+def test_what_was_asked_for_in_the_first_format_is_understood(asked, method):
+    """Of a run that was stopped while it learnt the features to begin with."""
+    Path("request.json").write_text(json.dumps({"asked": asked, "minutes": None}))
+    now = keyed(RunFolder(Path()).request()["asked"])
+    assert settle(now, read_benchmark("digits", Path("nowhere")), torch.device("cpu")).method == method
+
+
+def test_the_flags_that_began_a_run_of_the_first_format_still_resume_it(tmp_path):
+    shutil.copytree(SAMPLES / "1" / "finished", tmp_path / "r")
+    assert run("train", "--resume", "--out", "r", "--method", "trssl", "--recipe", "pretrained", "--queue", 64) == 0
+
+
+def test_an_estimator_that_was_pickled_in_the_first_format_answers(tmp_path):
+    """Then it held the texts and weights of its run by their files' names."""
+    shutil.copytree(SAMPLES / "1" / "finished", tmp_path / "r")
+    (last,) = (tmp_path / "r" / "checkpoints").iterdir()
+    texts = {name: (tmp_path / "r" / name).read_text() for name in ("config.toml", "split.json")}
+    packed = {**texts, "average": (last / "average.safetensors").read_bytes()}
+    model = OpenWorldClassifier(device="cpu")
+    model.__setstate__(
+        {**model.__getstate__(), "_packed_": packed, "summary_": {"steps": 8}, "classes_": np.arange(10)}
+    )
+    images = read_benchmark("digits", Path("nowhere")).test.content[:5]
+    assert model.predict(images).shape == (5,)
 
 
 def test_what_was_dropped_since_is_named_in_one_line_and_ignored(sample, capsys):

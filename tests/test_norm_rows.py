@@ -18,7 +18,7 @@ def learner_of(config: Config) -> Learner:
 
 
 @pytest.mark.parametrize(
-    ("rows", "most", "sizes"), [(12, 4, [4, 4, 4]), (10, 4, [4, 3, 3]), (4, 4, [4]), (5, 2, [2, 2, 1])]
+    ("rows", "most", "sizes"), [(12, 4, [4, 4, 4]), (10, 4, [4, 3, 3]), (4, 4, [4]), (5, 2, [3, 2]), (1, 4, [1])]
 )
 def test_rows_are_dealt_out_to_groups_in_turn(rows, most, sizes):
     groups = []

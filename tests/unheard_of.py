@@ -1,10 +1,15 @@
-"""Two methods of which the engine knows nothing: one that asks for everything it may, one that is fitted once."""
+"""Methods of which the engine knows nothing.
+
+One asks for everything that it may, one is fitted once, one keeps its classes in a buffer, one learns by a gradient
+through a gradient step.
+"""
 
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from openworld.clusters import clustered_head
 from openworld.data.batches import View, Views
@@ -48,10 +53,10 @@ class Demanding(Method):
 
     @classmethod
     def views(cls, config):
-        return Views((View(), View("cifar")), (View(), View(size=6), View("cifar", 7)))
+        return Views((View(), View("cifar")), (View(), View(size=6), View("cifar", 0.875)))
 
     def pace(self, name):
-        return None if name.startswith(("body.stem.", *self.fitted)) else Pace(rate=0.5, decay=2.0 * ("norm" in name))
+        return None if name.startswith("body.stem.") else Pace(rate=0.5, decay=2.0 * ("norm" in name))
 
     def learning_rate(self, step, training):
         return training.lr * 0.9**step
@@ -91,4 +96,82 @@ class Clusters(Method):
         average.head.weight.copy_(clustered_head(average, batches.data, generator(self.config.seed, "clusters")))
 
 
-UNHEARD_OF = {"demanding": DemandingOptions, "clusters": ClustersOptions}
+@dataclass(frozen=True, kw_only=True)
+class PrototypesOptions(MethodOptions):
+    """Running means of what each class is answered for, in a buffer that the loss itself moves."""
+
+    @classmethod
+    def method(cls):
+        return Prototypes
+
+
+class PrototypesHead(nn.Module):
+    def __init__(self, width: int, num_classes: int, source: torch.Generator):
+        super().__init__()
+        self.register_buffer("centres", torch.randn(num_classes, width, generator=source))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(F.normalize(features), F.normalize(self.centres))
+
+
+class Prototypes(Method):
+    @classmethod
+    def build_head(cls, config, width, num_seen, num_classes, source):
+        return PrototypesHead(width, num_classes, source)
+
+    def loss(self, network, batch):
+        features = network.features(torch.cat([batch.labelled, batch.views]))
+        logits = network.head(features) / 0.1
+        targets = torch.cat([batch.labels, logits[len(batch.labels) :].argmax(dim=1)])
+        with torch.no_grad():
+            shares = F.one_hot(targets, len(network.head.centres)).float()
+            network.head.centres.lerp_(shares.T @ F.normalize(features), 0.1)
+        return StepResult(F.cross_entropy(logits, targets))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BilevelOptions(MethodOptions):
+    """Samples are weighed by a net that learns what a step on them does to the labelled ones (as in DS3L, OpenLDN)."""
+
+    @classmethod
+    def method(cls):
+        return Bilevel
+
+
+class BilevelHead(nn.Module):
+    def __init__(self, width: int, num_classes: int, source: torch.Generator):
+        super().__init__()
+        self.classes = CosineHead.drawn(width, num_classes, source)
+        self.judge = nn.Linear(width, 1, bias=False)
+        nn.init.normal_(self.judge.weight, std=0.1, generator=source)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.classes(features)
+
+
+class Bilevel(Method):
+    helpers = ("head.judge.",)
+
+    @classmethod
+    def build_head(cls, config, width, num_seen, num_classes, source):
+        return BilevelHead(width, num_classes, source)
+
+    def loss(self, network, batch):
+        head, labelled, other = network.head, *map(network.features, (batch.labelled, batch.unlabelled_views[0]))
+        weights = head.judge(other.detach()).sigmoid()[:, 0]
+        own = (head(other) / 0.1).softmax(dim=1).amax(dim=1).log()
+        now = {"weight": head.classes.weight.detach().requires_grad_()}
+        inner = -(weights * (functional_call(head.classes, now, other.detach()) / 0.1).log_softmax(1).amax(1)).mean()
+        (gradient,) = torch.autograd.grad(inner, now["weight"], create_graph=True)
+        stepped = {"weight": now["weight"] - 0.1 * gradient}
+        outer = F.cross_entropy(functional_call(head.classes, stepped, labelled.detach()) / 0.1, batch.labels)
+        loss = F.cross_entropy(head(labelled) / 0.1, batch.labels) - (weights.detach() * own).mean() + outer
+        return StepResult(loss)
+
+
+UNHEARD_OF = {
+    "demanding": DemandingOptions,
+    "clusters": ClustersOptions,
+    "prototypes": PrototypesOptions,
+    "bilevel": BilevelOptions,
+}

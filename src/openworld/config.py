@@ -258,7 +258,7 @@ def field_docs(cls: type) -> dict[str, str]:
 def by_keys(settings: Mapping[str, Any], *methods: str) -> dict[str, Any]:
     """Settings by their keys: an option without a method's name is that of the first of these methods that has it.
 
-    Of two that mean the same, the later one counts.
+    An option of a method that one of these builds upon is that one's. Of two that mean the same, the later one counts.
     """
     keys = {option.key for option in options(*METHODS)}
     found = {}
@@ -266,7 +266,7 @@ def by_keys(settings: Mapping[str, Any], *methods: str) -> dict[str, Any]:
         owners = [method for method in METHODS if f"{method}.{name}" in keys]
         mine = [method for method in methods if method in owners]
         if name in keys:
-            found[name] = value
+            found[_inherited(name, methods)] = value
         elif mine:
             found[f"{mine[0]}.{name}"] = value
         elif owners:
@@ -275,6 +275,13 @@ def by_keys(settings: Mapping[str, Any], *methods: str) -> dict[str, Any]:
         else:
             raise UserError(f"{name}: there is no such setting{did_you_mean(name, all_names())}")
     return found
+
+
+def _inherited(key: str, methods: tuple[str, ...]) -> str:
+    """Of trssl.epsilon, trssl+.epsilon where that method trains."""
+    owner, _, name = key.rpartition(".")
+    heirs = (method for method in methods if owner in METHODS and issubclass(METHODS[method], METHODS[owner]))
+    return key if owner in methods else next((f"{heir}.{name}" for heir in heirs), key)
 
 
 def all_names() -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from openworld.config import Config, Option, did_you_mean, flatten, methods_of, options, replace, typed
 from openworld.errors import UserError
-from openworld.formats import FORMAT, Tree, upgraded_config
+from openworld.formats import FORMAT, Tree, format_of, settings_from_1, upgraded_config
 from openworld.methods import METHODS
 
 KeyPath = tuple[str, ...]
@@ -22,7 +22,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: there is no such configuration file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a readable TOML file ({error})") from None
-    values, unknown = values_of(tree, path)
+    version = checked_format(tree, path)
+    values, unknown = values_of_first(tree, path) if version == 1 else values_of(tree, path)
     if unknown:
         dotted = [".".join(key_path) for key_path in _places()]
         raise UserError(f"{path}: unknown key {unknown[0]}{did_you_mean(unknown[0], dotted)}")
@@ -61,7 +62,9 @@ def restored_config(tree: Tree, where: str | Path, is_whole: bool = True) -> tup
     What an older version had not is filled with what held then. If the file is whole, nothing else may be missing; else
     a default stands in for it, as in results that were recorded before a setting came.
     """
-    values, dropped = values_of({"format": 1, **tree}, where)
+    tree = {"format": 1, **tree}
+    checked_format(tree, where)
+    values, dropped = values_of(upgraded_config(tree), where)
     methods = methods_of(values.get("method", Config.method), values.get("start"))
     wanted = [option for option in options(*methods) if option.default is not None]
     missing = [option.name for option in wanted if option.key not in values]
@@ -81,24 +84,46 @@ def parsed_toml(text: str, where: str | Path) -> Tree:
 
 
 def values_of(tree: Tree, where: str | Path) -> tuple[dict[str, Any], list[str]]:
-    """The settings in a tree by their keys, of the right types; and what is none, or none any more."""
-    version = tree.get("format", FORMAT)
-    if type(version) is not int or version < 1:
-        raise UserError(f"{where} is damaged: its format is {version!r}")
-    if version > FORMAT:
-        raise UserError(f"{where} has format {version}; this openworld reads up to {FORMAT}: update it")
+    """The settings in a tree of today's format by their keys, of the right types; and what is none of them."""
     places, values, unknown = _places(), {}, []
-    for key_path, value in _leaves(upgraded_config(tree)):
+    for key_path, value in _leaves(tree):
+        if key_path == ("format",):
+            continue
         if value is None:  # of an exported card, which is JSON
             continue
         if key_path not in places:
             unknown.append(".".join(key_path))
             continue
-        try:
-            values[places[key_path].key] = typed(places[key_path], value)
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from None
+        values[places[key_path].key] = _typed(places[key_path], value, where)
     return values, unknown
+
+
+def values_of_first(tree: Tree, where: str | Path) -> tuple[dict[str, Any], list[str]]:
+    """Likewise of a file that a person wrote in the first format, in which no two settings shared a name."""
+    known = {option.name: option for option in reversed(options(*METHODS))}
+    named, unknown = {}, []
+    for key_path, value in _leaves(tree):
+        if key_path[-1] in known:
+            named[key_path[-1]] = _typed(known[key_path[-1]], value, where)
+        else:
+            unknown.append(".".join(key_path))
+    return settings_from_1(named), unknown
+
+
+def checked_format(tree: Tree, where: str | Path) -> int:
+    version = format_of(tree)
+    if type(version) is not int or version < 1:
+        raise UserError(f"{where} is damaged: its format is {version!r}")
+    if version > FORMAT:
+        raise UserError(f"{where} has format {version}; this openworld reads up to {FORMAT}: update it")
+    return version
+
+
+def _typed(option: Option, value: Any, where: str | Path) -> Any:
+    try:
+        return typed(option, value)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def _places() -> dict[KeyPath, Option]:

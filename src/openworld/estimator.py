@@ -23,6 +23,7 @@ from openworld.data.arrays import checked_samples, is_unlabelled
 from openworld.data.dataset import Dataset, Files, Part
 from openworld.data.loading import Loader
 from openworld.errors import UserError, asked_in_python, is_utf8
+from openworld.methods import METHODS
 from openworld.model import PackedModel
 from openworld.record import RunFolder
 from openworld.runtime import make_runtime, pick_device
@@ -54,8 +55,9 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     num_classes : int, "auto" or None, default=None
         All classes, known and new. None: as many new ones as known ones, or none where every sample has a label.
         "auto": estimated first; for images that takes a minute and a half longer, and is a rough guess.
-    method : str, default="trssl"
-        How to train: what ``openworld train --method`` offers.
+    method : str or None, default=None
+        How to train: what ``openworld train --method`` offers. None: the paper's, ``"trssl"``, or that of the recipe in
+        ``settings``.
     steps, minutes : int and float, default=None
         How long to train; give one of them. With neither, a step for every 4 samples, but at least 300 for features
         and 800 for images, and at most 3,000: seconds for features, minutes for thousands of images on a CPU. With
@@ -111,7 +113,7 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         self,
         num_classes: int | str | None = None,
         *,
-        method: str = "trssl",
+        method: str | None = None,
         steps: int | None = None,
         minutes: float | None = None,
         device: str = "auto",
@@ -184,6 +186,9 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        if isinstance(state.get("_packed_"), dict):  # as it was pickled before there was a PackedModel
+            texts = (state["_packed_"][name] for name in ("config.toml", "split.json", "average"))
+            self._packed_ = PackedModel(*texts, step=self.summary_["steps"])
         if "_packed_" in state:
             self.model_ = self._packed_.model(pick_device(self.device))
 
@@ -226,12 +231,16 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             asked["num_classes"] = num_known
         if all_labelled and asked["num_classes"] != num_known:  # of which the new ones were not counted
             asked["prior"] = "uniform"
-        if self.minutes is None:
+        if self.minutes is None and self._makes_steps():
             if self.steps is None:
                 fewest = FEWEST_STEPS_OF_FEATURES if dataset.has_features else FEWEST_STEPS_OF_IMAGES
                 asked["steps"] = min(max(fewest, len(numbers) // SAMPLES_PER_STEP), MOST_STEPS)
             asked["epoch_steps"] = max(EPOCH_STEPS, -(-asked["steps"] // EPOCHS))
         return {name: value for name, value in {**asked, **settings}.items() if value is not None}
+
+    def _makes_steps(self) -> bool:
+        """Whether there is a length to be chosen; an unknown method is refused by whoever looks for it."""
+        return self.method not in METHODS or METHODS[self.method].method().makes_steps
 
     def _answers(self, X: Any, answer: Callable[[Tensor], Tensor]) -> np.ndarray:
         shape = self.model_.sample_shape

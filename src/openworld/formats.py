@@ -18,9 +18,10 @@ Tree = dict[str, Any]
 
 # Configurations -----------------------------------------------------------------------------------------------
 
-ADDED_TO_TRSSL = ("queue", "queue_from", "shared_labels", "strong_views", "balance")
-SWITCHES_OF_PLUS = ("queue", "shared_labels", "strong_views", "balance")
+ADDED_TO_TRSSL = {"queue": 0, "queue_from": 0.2, "shared_labels": False, "strong_views": False, "balance": False}
+"""What was an option of trssl in the first format and is one of trssl+ now, with the defaults of then: all off."""
 FOR_ANSWERS = ("temperature", "uncertainty_views")
+"""What was told in [trssl] there."""
 
 
 def upgraded_config(tree: Tree) -> Tree:
@@ -52,7 +53,8 @@ def _config_from_1(tree: Tree) -> Tree:
         return {**tree, "simclr": simclr}
     if simclr and _start_of(tree) == "simclr":
         tree["simclr"] = simclr
-    is_plus = tree.get("recipe") in ("fast", "pretrained") or any(trssl.get(name) for name in SWITCHES_OF_PLUS)
+    is_on = any(trssl.get(name) for name in ADDED_TO_TRSSL if name != "queue_from")
+    is_plus = tree.get("recipe") in ("fast", "pretrained") or is_on
     if is_plus:
         return {**tree, "method": "trssl+", "trssl+": trssl}
     return {**tree, "trssl": {name: value for name, value in trssl.items() if name not in ADDED_TO_TRSSL}}
@@ -65,6 +67,21 @@ def _start_of(tree: Tree) -> str | None:
 
 CONFIG_UPGRADES: dict[int, Callable[[Tree], Tree]] = {1: _config_from_1}
 """From each version to the next."""
+
+
+def settings_from_1(settings: Tree) -> Tree:
+    """What a person asked for then, by the flat names of then, as names of today; it need not be a whole configuration.
+
+    The method is left to the recipe, which had trssl then and may have trssl+ now, unless an option says which it is.
+    """
+    settings = dict(settings)
+    of_simclr = {name: settings.pop(name) for name in ("contrast_temperature", "projection") if name in settings}
+    added = {name: settings.pop(name) for name in ADDED_TO_TRSSL if name in settings}
+    if settings.get("method") == "trssl" and settings.get("recipe") != "simclr":
+        del settings["method"]
+    if added and (added != ADDED_TO_TRSSL or settings.get("recipe") in ("fast", "pretrained")):
+        settings |= {"method": "trssl+", **added}
+    return {**settings, **{f"simclr.{name}": value for name, value in of_simclr.items()}}
 
 
 # Checkpoints --------------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from openworld.config import Config
 from openworld.data.batches import Batches, Drawn
 from openworld.data.problem import TrainingSet
 from openworld.engine import Recorder, set_up, stage
+from openworld.errors import named
 from openworld.methods.base import Method
 from openworld.nets import Network, frozen
-from openworld.optim import Average, Optimiser
+from openworld.optim import Average, Optimiser, Pace
 from openworld.record import Meter, RunFolder
 from openworld.rng import generator
 from openworld.runtime import Runtime
@@ -39,7 +40,7 @@ class Learner:
         self.average = Average(self.network, training)
         self.method = kind(config, data)
         refuse_parameters(self.method)
-        self.optimiser = Optimiser(self.network, training, self.method.pace)
+        self.optimiser = Optimiser(self.network, training, self.pace)
         self.kept: Path | None = None
         if runtime.compile:
             sizes = training.batch_labelled, training.batch_unlabelled, training.norm_rows
@@ -52,6 +53,7 @@ class Learner:
         self.meter = Meter()
         self.relayed: list[int] = []  # the steps from which it was carried on elsewhere, by relay.py
         self.step = 0
+        self.has_learnt = False
 
     def learn(self) -> None:
         """One step. Everything that differs from other steps is drawn here; the rest is the same work every time."""
@@ -62,7 +64,14 @@ class Learner:
         inputs = *(stage(each, batches.data.device) for each in draws), *drawn
         advance = functools.partial(self.advance, len(draws))
         self.meter.add(self.recorder(advance, *inputs))
+        if not self.has_learnt:
+            refuse_unreached(self.method, self.network)
+            self.has_learnt = True
         self.step += 1
+
+    def pace(self, name: str) -> Pace | None:
+        """How a parameter of the network is trained, by its name; None: not at all."""
+        return None if name.startswith(self.method.fitted) else self.method.pace(name)
 
     def learning_rate(self, step: int) -> float:
         return self.method.learning_rate(step, self.training)
@@ -157,9 +166,17 @@ def refuse_parameters(method: Method) -> None:
         raise TypeError(f"{type(method).__name__}.{own[0]}: a method's weights belong into the head that it builds")
 
 
+def refuse_unreached(method: Method, network: Network) -> None:
+    """After a step: weights that the loss does not reach would answer as they were drawn, and nobody would notice."""
+    for name, weights in network.named_parameters():
+        if weights.requires_grad and weights.grad is None:
+            way_out = "train it, freeze it (`pace`), set it in `end_epoch` (`fitted`), or leave it out"
+            raise TypeError(f"the loss of {type(method).__name__} does not reach {name} of the network: {way_out}")
+
+
 @functools.cache
 def tell_of_compiling(quiet: bool) -> None:
     """Once in a process."""
     if not quiet:
         message = "compiling the training step: up to a minute, less where it was kept from before"
-        print(f"{message} (--compile off does without)", file=sys.stderr, flush=True)
+        print(f"{message} ({named('compile', 'off')} does without)", file=sys.stderr, flush=True)

@@ -16,6 +16,7 @@ from openworld.config_files import parsed_toml, restored_config, write_toml
 from openworld.data.augment import Family, family
 from openworld.data.split import Split
 from openworld.evaluate import load_average
+from openworld.formats import upgraded_export
 from openworld.nets import Network
 from openworld.outputs import shares_of
 from openworld.record import RunFolder
@@ -117,8 +118,9 @@ class PackedModel:
 
     def model(self, device: torch.device) -> Model:
         where = "a packed model"
-        config, _ = restored_config(parsed_toml(self.config, where), where)
+        tree = parsed_toml(self.config, where)
+        config, _ = restored_config(tree, where)
         split, facts = Split.from_json(self.split, where)
         classes = Classes(tuple(facts["class_names"]), split.num_seen)
-        weights = from_bytes(self.weights)
+        weights = upgraded_export(from_bytes(self.weights), tree)
         return Model.restored(config, classes, tuple(facts["sample_shape"]), weights, self.step, device)

@@ -218,22 +218,27 @@ class Network(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """(B, D), before the head; float32, whatever the body computes in."""
-        if not self.training:
-            return _features(self, images).float()
-        if self.norm_rows is None or len(images) <= self.norm_rows:
-            return _train_features(self, images).float()
-        return in_groups(lambda rows: _train_features(self, rows).float(), images, self.norm_rows)
+        return self._grouped(self._features, images)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.features(images))
+        return self._grouped(lambda rows: self.head(self._features(rows)), images)
+
+    def _features(self, images: Tensor) -> Tensor:
+        return (_train_features if self.training else _features)(self, images).float()
+
+    def _grouped(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+        """Where BatchNorm learns from groups of rows, each goes through by itself."""
+        if not self.training or self.norm_rows is None or len(images) <= self.norm_rows:
+            return function(images)
+        return in_groups(function, images, self.norm_rows)
 
 
 def in_groups(function: Callable[[Tensor], Tensor], rows_B: Tensor, most: int) -> Tensor:
-    """The function of groups of rows, none larger than `most`: of G groups, row i belongs to group i modulo G.
+    """The function of groups of at most so many rows, and at least two: of G groups, row i belongs to group i modulo G.
 
     So a group has rows from all over the batch, of labelled and unlabelled samples alike.
     """
-    num_groups = -(-len(rows_B) // most)
+    num_groups = max(1, min(-(-len(rows_B) // most), len(rows_B) // 2))
     parts = [function(rows_B[group::num_groups]) for group in range(num_groups)]
     together = parts[0].new_empty(len(rows_B), *parts[0].shape[1:])
     for group, part in enumerate(parts):

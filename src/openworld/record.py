@@ -24,6 +24,7 @@ from openworld.config import FEATURES_RUN, Config, all_names, replace
 from openworld.config_files import parsed_toml, restored_config, write_toml
 from openworld.data.split import Split
 from openworld.errors import UserError, named
+from openworld.formats import FORMAT, settings_from_1
 
 START = "start.json"
 """What is known of the run with which this one began."""
@@ -84,7 +85,7 @@ class RunFolder:
     def requested(self, asked: dict[str, Any], minutes: float | None) -> Iterator[None]:
         """While features are learnt, this alone tells what the run is going to be; where none were begun, it goes."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self.write_json(REQUEST, {"asked": asked, "minutes": minutes})
+        self.write_json(REQUEST, {"format": FORMAT, "asked": asked, "minutes": minutes})
         try:
             yield
         except BaseException:
@@ -97,8 +98,8 @@ class RunFolder:
     def request(self) -> dict[str, Any] | None:
         """What was asked for, where features were begun and the run itself was not; None if it cannot be understood."""
         match None if self.exists else self.read_json(REQUEST):
-            case {"asked": dict(asked), "minutes": minutes} if asked.keys() <= {*all_names()}:
-                return {"asked": asked, "minutes": minutes}
+            case {"asked": dict(asked), "minutes": minutes, **rest} if asked.keys() <= {*all_names()}:
+                return {"asked": asked if "format" in rest else settings_from_1(asked), "minutes": minutes}
         return None
 
     def remember_start(self, other: "RunFolder") -> None:
@@ -108,14 +109,22 @@ class RunFolder:
 
     def config(self) -> Config:
         path = self.path / "config.toml"
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: not a readable TOML file ({error})") from None
-        config, dropped = restored_config(parsed_toml(text, path), path)
+        config, dropped = restored_config(self._config_tree(), path)
         if dropped:
             tell_of_dropped(path, ", ".join(dropped))
         return config
+
+    @property
+    def format(self) -> int:
+        """The version of its configuration, as it lies there."""
+        return self._config_tree().get("format", 1)
+
+    def _config_tree(self) -> dict[str, Any]:
+        path = self.path / "config.toml"
+        try:
+            return parsed_toml(path.read_text(encoding="utf-8"), path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: not a readable TOML file ({error})") from None
 
     def read(self, name: str) -> str | None:
         """The text of a file; what is no text at all is seen to be damaged by whoever wants to understand it."""

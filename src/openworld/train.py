@@ -89,12 +89,13 @@ class Clock:
 
 def start_or_resume(learner: Learner, run: RunFolder, saved: Checkpoint | None, display: ProgressDisplay) -> Clock:
     before = run.seconds()
-    if saved is None:
+    makes_steps = learner.method.makes_steps
+    if saved is None and makes_steps:
         learner.save(run)  # shows at once whether there is room and permission
-    else:
+    elif saved:
         learner.restore(saved)
         run.remember_seconds(before)  # those too of which a damaged checkpoint lost the steps, and now the metrics
-    run.rewind_metrics(learner.step)
+    run.rewind_metrics(learner.step if makes_steps else -1)  # what is fitted once is fitted again
     display.begin(learner.step)
     return Clock(before)
 

@@ -91,8 +91,15 @@ def add_options(parser: Parser) -> None:
             add_option(group, option)
             shown[option.name] = option
         if option.section in METHODS:
+            refuse_clash(option, twin)
             is_inherited = twin is not None and issubclass(METHODS[option.section], METHODS[twin.section])
             add_option(group, option, option.key, hidden=twin is None or is_inherited)
+
+
+def refuse_clash(option: Option, twin: Option | None) -> None:
+    """Methods may share a flag, if it takes the same kind of value; and none with a setting of all methods."""
+    if twin and (twin.section not in METHODS or twin.kind is not option.kind):
+        raise TypeError(f"the option {option.key} cannot share its name with {twin.key}: rename it")
 
 
 def add_option(group, option: Option, name: str | None = None, hidden: bool = False) -> None:

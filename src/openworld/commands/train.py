@@ -59,14 +59,14 @@ def add(commands) -> None:
 
 def request_of(parsed: argparse.Namespace) -> "Request":
     """The settings in the file, and over them those of the flags."""
-    from openworld.planning.request import LENGTHS, Request
+    from openworld.planning.request import LENGTHS, Request, over
 
     from_file = read_toml(parsed.config) if parsed.config else {}
     from_flags = {name: getattr(parsed, name) for name in all_names() if hasattr(parsed, name)}
     beaten = LENGTHS if parsed.minutes is not None else ()
     beaten += ("start_steps",) if "start" in from_flags else ()
-    settings = {**{name: value for name, value in from_file.items() if name not in beaten}, **from_flags}
-    return Request(settings=settings, minutes=parsed.minutes, resume=parsed.resume)
+    from_file = {name: value for name, value in from_file.items() if name not in beaten}
+    return Request(settings=over(from_file, from_flags), minutes=parsed.minutes, resume=parsed.resume)
 
 
 def run(parsed: argparse.Namespace) -> int:

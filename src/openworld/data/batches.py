@@ -21,8 +21,8 @@ class View(NamedTuple):
 
     family: str | None = None
     """Of the views (data/augment.py); None: the one of the run, `--augment`."""
-    size: int | None = None
-    """Side in pixels; None: as the family has it."""
+    size: int | float | None = None
+    """Side in pixels, or as a share of the image's own (0.5); None: as the family has it."""
 
 
 class Views(NamedTuple):

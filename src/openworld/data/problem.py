@@ -46,8 +46,10 @@ class TrainingSet:
         """How views of the samples are made."""
         return self.family_of()
 
-    def family_of(self, name: str | None = None, size: int | None = None) -> Family:
-        """Of another name or size, where one is given."""
+    def family_of(self, name: str | None = None, size: int | float | None = None) -> Family:
+        """Of another name or size, where one is given: in pixels, or as a share of the images' side."""
+        if isinstance(size, float):
+            size = max(1, round(size * self.unlabelled.shape[-1]))
         return family(name or self.augment, self.mean.to(self.device), self.std.to(self.device), size)
 
     @cached_property

@@ -39,9 +39,12 @@ class Method(nn.Module, ABC):
     uses_teacher = False
     """Whether its loss gets the averaged network, in training mode, as the keyword `teacher`."""
     fitted: tuple[str, ...] = ()
-    """Tensors of the network (names, or how they begin) that `end_epoch` sets, and the optimiser leaves alone."""
+    """Tensors of the network (names, or how they begin), buffers too, that `end_epoch` sets, and the optimiser leaves
+    alone. Their first values must be harmless: a run that is stopped before the first epoch's end answers with them."""
     helpers: tuple[str, ...] = ()
-    """Tensors of the network (likewise) that are trained, but do not take part in answers."""
+    """Tensors of the network (likewise) that are trained, but never take part in answers."""
+    alternatives: tuple[str, ...] = ()
+    """Tensors of the network (likewise) of which some answer and some do not, as `end_epoch` chose."""
 
     def __init__(self, config: Config, data: TrainingSet):
         super().__init__()
@@ -51,8 +54,9 @@ class Method(nn.Module, ABC):
     def build_head(cls, config: Config, width: int, num_seen: int, num_classes: int, source: Generator) -> nn.Module:
         """From features (B, width) to logits (B, num_classes), seen classes first, by which the network answers.
 
-        In training mode its forward must pass through every layer that may ever answer: there BatchNorm statistics are
-        measured. By default cosines with one vector a class.
+        Answers are softmax(logits / config.answers.temperature). A method that answers in its own way, by rejecting or
+        by the nearest centre, does so here. In training mode forward must pass through every layer that may ever
+        answer: there BatchNorm statistics are measured. By default cosines with one vector a class.
         """
         return CosineHead.drawn(width, num_classes, source)
 
@@ -76,8 +80,11 @@ class Method(nn.Module, ABC):
             head.weight.data.copy_(centres_KD)
 
     def pace(self, name: str) -> Pace | None:
-        """How fast a parameter of the network is trained; None: it is frozen."""
-        return None if name.startswith(self.fitted) else Pace()
+        """How fast a parameter of the network is trained, by its name (`body.stem...`, `head...`); None: it is frozen.
+
+        BatchNorm statistics of frozen layers still follow the batches.
+        """
+        return Pace()
 
     def learning_rate(self, step: int, training: Training) -> float:
         """Of a step, counted from 0."""
@@ -89,7 +96,7 @@ class Method(nn.Module, ABC):
 
     def loss(self, network: Network, batch: Batch, *draws: Tensor) -> StepResult:
         """The loss of one step."""
-        raise TypeError(f"{type(self).__name__} makes steps, but has no loss")
+        raise TypeError(f"{type(self).__name__} has no loss")
 
     @torch.no_grad()
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:

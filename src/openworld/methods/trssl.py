@@ -49,7 +49,7 @@ class Trssl(Method):
 
     def view_logits(self, network: Network, batch: Batch) -> Tensor:
         """(2, U, K); where BatchNorm works in groups, each view is one by itself, as in the authors' code."""
-        if network.norm_rows:
+        if network.norm_rows and len(batch.index) > 1:
             return torch.stack([network(view) for view in batch.unlabelled_views])
         return torch.stack(network(batch.views).chunk(2))
 

@@ -79,9 +79,18 @@ def first_plan(asked: dict[str, Any], opened: Opened, runtime: Runtime) -> tuple
     method = config.options.method()
     method.refuse(config, world.training)
     refuse_large_batches(world.training, config.training, method.uses_labels)
+    refuse_other_views(config, world.training)
     if config.training.network == "identity":
         refuse_other_sizes(world.training, method.views(config))
     return config, world
+
+
+def refuse_other_views(config: Config, data: TrainingSet) -> None:
+    """A method may ask for views that there are none of."""
+    kind = "features" if len(data.unlabelled.shape) == 1 else "images"
+    for family, size in config.options.method().views(config).kinds:
+        if ((family or data.augment) == "features") != (kind == "features") or (size and kind == "features"):
+            raise UserError(f"{named('method', config.method)} wants views that there are none of for {kind}")
 
 
 def refuse_other_sizes(data: TrainingSet, views: Views) -> None:

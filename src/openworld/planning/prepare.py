@@ -7,6 +7,7 @@ from typing import Any
 from openworld.config import FEATURES_RUN
 from openworld.data.dataset import Dataset
 from openworld.errors import UserError, named
+from openworld.methods import METHODS
 from openworld.planning.budget import OWN_MINUTES, refuse_bad_length
 from openworld.planning.counting import estimate_classes
 from openworld.planning.features_first import learn_features, plan_features
@@ -34,6 +35,9 @@ def prepare_run(
         raise UserError(f"{named('start_steps')} is the length of {features}: add that, or leave it out")
     asked = keyed(asked)
     refuse_bad_length(asked, minutes)
+    method = asked.get("method", recipe.method)
+    if minutes is not None and not METHODS[method].method().makes_steps:
+        raise UserError(f"{named('minutes')} does nothing: {method} is fitted once, not trained by steps")
     if not counts:  # what an earlier try estimated is not what is asked for now
         for name in ESTIMATE_FILES:
             (out / name).unlink(missing_ok=True)

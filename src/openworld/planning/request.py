@@ -79,7 +79,12 @@ def merged(request: Request, asked: dict[str, Any], minutes: float | None) -> tu
         minutes = None
     if request.minutes is not None:
         minutes, asked = request.minutes, {name: value for name, value in asked.items() if name not in LENGTHS}
-    return {**asked, **now}, minutes
+    return over(asked, now), minutes
+
+
+def over(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Settings of which the latter come last, and so win by whichever name (`config.by_keys`)."""
+    return {**{name: value for name, value in before.items() if name not in now}, **now}
 
 
 def unchanged(folder: RunFolder, asked: dict[str, Any]) -> Config:
@@ -91,8 +96,10 @@ def unchanged(folder: RunFolder, asked: dict[str, Any]) -> Config:
     is_path = Path(data).exists() and Path(config.data).is_absolute()
     for key, value in asked.items():
         may_differ = key == "data" and is_path and not folder.summary()
-        is_settled = (key, value) == ("recipe", "auto") or (
-            (key, value) == ("num_classes", "auto") and folder.estimated_classes() == config.problem.num_classes
+        is_settled = (
+            (key, value) == ("recipe", "auto")
+            or ((key, value) == ("num_classes", "auto") and folder.estimated_classes() == config.problem.num_classes)
+            or ((key, value, config.method) == ("method", "trssl", "trssl+") and folder.format == 1)
         )
         if key not in before:
             raise UserError(f"{named(key)}: the run has nothing to do with it, leave it out")

@@ -103,8 +103,8 @@ def refuse_idle_settings(asked: dict[str, Any], usual: Config, config: Config, d
     for option in options(*METHODS):
         is_of_other = option.section in METHODS.keys() - {*config.methods}
         if is_of_other and asked.get(option.key, option.default) != option.default:
-            whose = named("method", option.section)
-            raise UserError(f"{named(option.name)} is for {whose}: add that, or leave {named(option.name)} out")
+            told, whose = named(option.key), named("method", option.section)
+            raise UserError(f"{told} is for {whose}: add that, or leave {told} out")
     if dataset.has_features and asked.get("image_size"):
         raise UserError(f"{named('image_size')} is for images, and {dataset.name} holds features: leave it out")
 
