@@ -67,7 +67,7 @@ def main() -> None:
         "commit": commit(),
         "before": head_of(checkouts["before"]),
         "environment": environment(torch.device("cpu")),
-        "runs": runs,
+        "compared": runs,
     }
     (RESULTS / f"same-weights-{options.name}.json").write_text(json.dumps(content, indent=1) + "\n")
     sys.exit(not all(run["same"] for run in runs.values()))
