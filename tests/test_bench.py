@@ -27,7 +27,10 @@ def test_everything_is_measured(capsys):
     times = ("step_ms", "uncertainty_s", "evaluation_s", "epoch_s")
     assert all(result[name] > 0 and theirs[name] > 0 for name in times)
     assert all(result[name] > 0 for name in ("set_up_s", "peak_memory_gib", "matrix_peak_tflops", "images_per_s"))
-    assert result["share_of_peak"] > 0  # on a busy machine the matrix product may have been the slow one
+    # no bound by 1: on some CPUs convolutions are faster than a large matrix product (162 and 117 GFLOP/s on one)
+    reached = result["tflop_per_step"] / (result["step_ms"] / 1000)
+    assert result["share_of_peak"] == pytest.approx(reached / result["matrix_peak_tflops"])
+    assert reached > 0
     assert list(result["parts_ms"]) == [
         "augment",
         "pseudo-label forward",

@@ -12,7 +12,8 @@ from unheard_of import UNHEARD_OF
 from worlds import CPU, RUNTIME, interrupted, last_checkpoint, lines_without_clock, run, trained
 
 from openworld import OpenWorldClassifier, train_on
-from openworld.config import Config, options, replace
+from openworld.cli import make_parser
+from openworld.config import Config, Option, options, replace
 from openworld.config_files import restored_config, write_toml
 from openworld.data.benchmarks import read_benchmark
 from openworld.data.problem import pose
@@ -218,6 +219,15 @@ def test_options_of_methods_share_a_name_only_if_they_are_of_one_kind_and_none_w
             assert kinds.setdefault(option.name, option.kind) == option.kind
 
 
+@pytest.mark.parametrize(("name", "kind", "default"), [("temperature", float, 0.5), ("epsilon", int, 3)])
+def test_an_option_that_cannot_share_its_name_is_refused_when_flags_are_made(monkeypatch, name, kind, default):
+    """A setting of all methods has that name, or an option of another kind."""
+    clashing = Option("demanding", name, kind, default, "Clashes.")
+    monkeypatch.setattr("openworld.commands.common.options", lambda *_: (*options("trssl"), clashing))
+    with pytest.raises(TypeError, match=f"the option demanding.{name} cannot share its name with .*{name}: rename it"):
+        make_parser()
+
+
 def test_two_methods_may_have_an_option_of_one_name(capsys):
     flags = ["--steps", 1, "--batch-labelled", 8, "--batch-unlabelled", 16, "--uncertainty-views", 2, "--quiet"]
     for number, (method, flag) in enumerate((("demanding", "--epsilon"), ("demanding", "--demanding.epsilon"))):
@@ -282,6 +292,17 @@ def test_the_estimator_takes_every_method():
         steps = {"steps": 2} if method in STEPPED else {}
         model = OpenWorldClassifier(num_classes=3, method=method, device="cpu", settings=settings, **steps)
         assert model.fit(images, labels).predict(images).shape == (60,)
+
+
+def test_the_head_that_was_chosen_answers():
+    learner = learnt(tiny("choosy"))
+    network, images = learner.average.network, learner.batches.at(0).images
+    chosen = int(network.head.chosen)
+    assert chosen in (0, 1)
+    expected = network.head.heads[chosen](network.features(images))
+    torch.testing.assert_close(learner.answering(images), expected, atol=1e-4, rtol=0)
+    network.head.chosen.fill_(1 - chosen)
+    assert not torch.allclose(frozen(network)(images), expected, atol=1e-2)
 
 
 def test_views_of_images_are_refused_for_features():

@@ -1,7 +1,7 @@
 """Methods of which the engine knows nothing.
 
 One asks for everything that it may, one is fitted once, one keeps its classes in a buffer, one learns by a gradient
-through a gradient step.
+through a gradient step, one chooses among its heads.
 """
 
 from dataclasses import dataclass
@@ -169,9 +169,59 @@ class Bilevel(Method):
         return StepResult(loss)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChoosyOptions(MethodOptions):
+    """Two heads, of which the one with the lower loss of an epoch answers (as in UNO)."""
+
+    @classmethod
+    def method(cls):
+        return Choosy
+
+
+class ChoosyHead(nn.Module):
+    def __init__(self, width: int, num_classes: int, source: torch.Generator):
+        super().__init__()
+        self.heads = nn.ModuleList(CosineHead.drawn(width, num_classes, source) for _ in range(2))
+        self.register_buffer("chosen", torch.tensor(-1))
+
+    def each(self, features: Tensor) -> Tensor:
+        return torch.stack([head(features) for head in self.heads])
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.each(features).index_select(0, self.chosen.clamp(min=0)[None])[0]
+
+
+class Choosy(Method):
+    fitted, alternatives = ("head.chosen",), ("head.heads.",)
+
+    def __init__(self, config, data):
+        super().__init__(config, data)
+        self.register_buffer("losses", torch.zeros(2, device=data.device))
+
+    @classmethod
+    def build_head(cls, config, width, num_seen, num_classes, source):
+        return ChoosyHead(width, num_classes, source)
+
+    def loss(self, network, batch):
+        features = network.features(torch.cat([batch.labelled, batch.views]))
+        logits_HBK = network.head.each(features) / 0.1
+        with torch.no_grad():
+            own = logits_HBK[:, len(batch.labels) :].argmax(dim=2)
+            targets_HB = torch.cat([batch.labels.expand(2, -1), own], dim=1)
+        losses = torch.stack([F.cross_entropy(*pair) for pair in zip(logits_HBK, targets_HB, strict=True)])
+        self.losses.add_(losses.detach())
+        return StepResult(losses.mean())
+
+    @torch.no_grad()
+    def end_epoch(self, average, batches, step):
+        average.head.chosen.copy_(self.losses.argmin())
+        self.losses.zero_()
+
+
 UNHEARD_OF = {
     "demanding": DemandingOptions,
     "clusters": ClustersOptions,
     "prototypes": PrototypesOptions,
     "bilevel": BilevelOptions,
+    "choosy": ChoosyOptions,
 }
