@@ -21,12 +21,12 @@ from random import Random
 import numpy as np
 import torch
 from measure import RESULTS, commit
+from pillow_views import pillow_view
 
-from openworld.bench.pillow_views import pillow_view
+from openworld.compute.device import set_up
 from openworld.data import augment
-from openworld.engine import set_up
-from openworld.record import environment
-from openworld.rng import generator
+from openworld.ops.rng import generator
+from openworld.runs.environment import environment
 
 BATCH, SIZE = 768, 32
 """Two views of 256 unlabelled images and 256 labelled ones, as a step of the paper on CIFAR needs."""

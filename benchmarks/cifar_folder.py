@@ -15,11 +15,10 @@ import numpy as np
 from PIL import Image
 
 from openworld.commands.common import fail
-from openworld.config import did_you_mean
+from openworld.core.errors import UserError, did_you_mean
+from openworld.core.places import default_data_dir
 from openworld.data.benchmarks import read_benchmark
 from openworld.data.dataset import Dataset
-from openworld.errors import UserError
-from openworld.places import default_data_dir
 
 
 def main() -> None:

@@ -29,14 +29,14 @@ import torch
 from measure import RESULTS, commit
 from PIL import Image
 
+from openworld.compute.runtime import Runtime
+from openworld.core.places import count_cores, default_data_dir
+from openworld.core.recipes import paper
 from openworld.data.dataset import Dataset, Files, Part
 from openworld.data.loading import Loader
 from openworld.data.opening import open_dataset
-from openworld.data.problem import pose
-from openworld.places import count_cores, default_data_dir
-from openworld.recipes import paper
-from openworld.record import environment
-from openworld.runtime import Runtime
+from openworld.data.problem import load_problem
+from openworld.runs.environment import environment
 
 CPU = torch.device("cpu")
 BATCH, BATCHES = 512, 12
@@ -87,7 +87,7 @@ def loaded_thrice(name: str) -> dict:
 def load(name: str) -> dict:
     """As training does: read, check, decode what is not in the cache, and put it on the device."""
     began = time.monotonic()
-    world = pose(paper(name), Runtime(CPU, default_data_dir(), count_cores(), quiet=True))
+    world = load_problem(paper(name), Runtime(CPU, default_data_dir(), count_cores(), quiet=True))
     seconds = time.monotonic() - began
     count = len(world.training.labelled) + sum(len(truth.samples) for truth in world.truths.values())
     return {"images": count, "seconds": round(seconds, 2), "images_per_second": round(count / seconds)}

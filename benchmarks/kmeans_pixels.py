@@ -13,8 +13,8 @@ from measure import commit
 from sklearn.cluster import KMeans
 
 from openworld.data.benchmarks import read_benchmark
-from openworld.metrics import accuracy, confusion_matrix
-from openworld.record import environment
+from openworld.ops.metrics import accuracy, confusion_matrix
+from openworld.runs.environment import environment
 
 
 def main() -> None:

@@ -17,10 +17,10 @@ import torch
 from measure import RESULTS, commit
 from sklearn.cluster import KMeans
 
-from openworld.engine import wait_for
-from openworld.kmeans import kmeans_sweep
-from openworld.record import environment
-from openworld.rng import generator
+from openworld.compute.device import synchronize
+from openworld.ops.kmeans import kmeans_sweep
+from openworld.ops.rng import generator
+from openworld.runs.environment import environment
 
 RUNS = 3
 
@@ -64,7 +64,7 @@ def blobs(count: int, width: int) -> torch.Tensor:
 def measure_ours(features: torch.Tensor, counts: range, device: torch.device) -> dict:
     features, began = features.to(device), time.perf_counter()
     found = [c.inertia.mean() for c in kmeans_sweep(features, counts, generator(0, "sweep", device=device), RUNS)]
-    wait_for(device)
+    synchronize(device)
     return {"seconds": time.perf_counter() - began, "inertia": torch.stack(found).tolist()}
 
 

@@ -22,9 +22,10 @@ from pathlib import Path
 from openworld.cli import make_parser
 from openworld.commands.common import runtime_of
 from openworld.commands.train import request_of
-from openworld.config_files import write_toml
-from openworld.planning.request import carry_out
-from openworld.record import RunFolder, environment
+from openworld.core.config_files import write_toml
+from openworld.planning.request import execute
+from openworld.runs.environment import environment
+from openworld.runs.folder import RunFolder
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -44,7 +45,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             run, request = RunFolder(Path(folder) / "run"), request_of(parsed)
             request = replace(request, settings={**request.settings, "seed": seed})
-            summary = carry_out(request, run, runtime)
+            summary = execute(request, run, runtime)
             runs.append({**summary, "epochs": run.metrics()})
             config = run.config()
         record(ours, config, runtime.device, runs)

@@ -21,16 +21,17 @@ import numpy as np
 import torch
 from measure import RESULTS, commit
 
-from openworld.bench.timing import seconds_of
-from openworld.config import replace
+from openworld.compute.cuda_graphs import CALLS_BEFORE_CAPTURE
+from openworld.compute.device import synchronize
+from openworld.compute.runtime import Runtime, make_runtime
+from openworld.core.fields import replace
+from openworld.core.recipes import paper
 from openworld.data.batches import Batches, View, Views
 from openworld.data.dataset import Dataset, Files, Part
-from openworld.data.problem import OpenWorld, pose
-from openworld.engine import CALLS_BEFORE_RECORDING, wait_for
-from openworld.learner import Learner
-from openworld.recipes import paper
-from openworld.record import environment
-from openworld.runtime import Runtime, make_runtime
+from openworld.data.problem import OpenWorld, load_problem
+from openworld.runs.environment import environment
+from openworld.training.learner import Learner
+from openworld.training.timing import seconds_of
 
 CASES = (("resnet18", "oxford-pets", {}), ("resnet50", "imagenet100", {}))
 """Network, and the benchmark whose recipe it follows."""
@@ -60,11 +61,11 @@ def main() -> None:
         case = content["cases"][network] = {"batch": rows, "workers": runtime.workers, "compiled": runtime.compile}
         content["environment"] = environment(runtime.device)
         for name, memory in (("resident", 2**62), ("streamed", 0)):
-            pose_it = functools.partial(pose, config, dataclasses.replace(runtime, memory=memory), dataset=dataset)
-            world = pose_it()
+            load = functools.partial(load_problem, config, dataclasses.replace(runtime, memory=memory), dataset=dataset)
+            world = load()
             if name == "streamed":
                 decode_every_time(world)
-                case["loader_samples_per_s"] = loader_rate(config, decode_every_time(pose_it()))
+                case["loader_samples_per_s"] = loader_rate(config, decode_every_time(load()))
             case[name] = measure(config, world, runtime)
             options.results.mkdir(parents=True, exist_ok=True)
             path = options.results / f"photos-{runtime.device.type}.json"
@@ -94,16 +95,16 @@ def loader_rate(config, world: OpenWorld, steps: int = 10) -> float:
     began = time.perf_counter()
     for step in range(FIRST, FIRST + steps):
         batches.draw(step)
-    wait_for(world.training.device)
+    synchronize(world.training.device)
     return steps * (config.training.batch_labelled + config.training.batch_unlabelled) / (time.perf_counter() - began)
 
 
 def measure(config, world: OpenWorld, runtime: Runtime) -> dict[str, float]:
     learner = Learner(config, world.training, runtime)
     began = time.perf_counter()
-    for _ in range(CALLS_BEFORE_RECORDING + FIRST):
+    for _ in range(CALLS_BEFORE_CAPTURE + FIRST):
         learner.learn()
-    wait_for(runtime.device)
+    synchronize(runtime.device)
     set_up_s = time.perf_counter() - began
     step_s = seconds_of(learner.learn, runtime.device, times=4)
     images = config.training.batch_labelled + config.training.batch_unlabelled

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from measure import RESULTS, commit
 
-from openworld.record import RunFolder, environment
-from openworld.runtime import pick_device
+from openworld.compute.runtime import pick_device
+from openworld.runs.environment import environment
+from openworld.runs.folder import RunFolder
 
 RUNS = 3
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from openworld.paper import estimation
 from openworld.paper.accuracy import HEADER, TABLES, our_rows, printed_rows
-from openworld.paper.recorded import told
+from openworld.paper.tables import cell_text
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,7 +38,7 @@ def spread(numbers: dict) -> str:
 
 
 def speed_table() -> str:
-    result = read("engine-cuda")
+    result = read("step-cost-cuda")
     theirs, parts, setting = result["authors"], result["parts_ms"], result["setting"]
     hardware = f"{result['environment']['device']}, torch {result['environment']['torch']}, commit {result['commit']}"
     rows = [f"| {hardware} | ours | authors' | ratio |", "|---|---|---|---|"]
@@ -84,7 +84,7 @@ def paper_table() -> str:
         for data in table.rows:
             ours = our_rows(item, data)
             beside = [printed_rows(item, data)[-1]] if ours else []
-            rows += [(told(row[0]), f"{table.labelled:g}%", *map(told, row[1:])) for row in (*beside, *ours)]
+            rows += [(cell_text(row[0]), f"{table.labelled:g}%", *map(cell_text, row[1:])) for row in (*beside, *ours)]
     return markdown((HEADER[0], "labels", *HEADER[1:]), rows)
 
 

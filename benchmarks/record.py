@@ -16,12 +16,13 @@ from pathlib import Path
 from measure import RESULTS, commit
 
 from openworld.commands.common import fail
+from openworld.core.errors import UserError
+from openworld.core.files import write_whole
 from openworld.data.benchmarks import BENCHMARKS
-from openworld.errors import UserError
 from openworld.paper.accuracy import item_of, objections
-from openworld.paper.recorded import RUNS, name_of
 from openworld.paper.recording import result_of
-from openworld.record import RunFolder, write_whole
+from openworld.paper.records import RUNS, name_of
+from openworld.runs.folder import RunFolder
 
 
 def main() -> None:

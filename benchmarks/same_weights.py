@@ -24,7 +24,7 @@ from before_after import head_of
 from measure import RESULTS, commit
 from safetensors.torch import load_file
 
-from openworld.record import environment
+from openworld.runs.environment import environment
 
 SHORT = "--epoch-steps 5 --uncertainty-views 3"
 AS_CIFAR = "PLACE/large.npz --steps 2 --batch-labelled 8 --batch-unlabelled 16 --network resnet18-cifar"

@@ -21,17 +21,19 @@ import numpy as np
 import torch
 from measure import RESULTS, commit, spread
 
-from openworld.config import Config, replace
-from openworld.config_files import write_toml
+from openworld.compute.runtime import Runtime, make_runtime
+from openworld.core.config import Config
+from openworld.core.config_files import write_toml
+from openworld.core.fields import replace
+from openworld.core.recipes import digits, own
 from openworld.data.benchmarks import read_benchmark
 from openworld.data.dataset import Dataset
 from openworld.data.own import from_arrays
-from openworld.data.problem import pose
-from openworld.recipes import digits, own
-from openworld.record import RunFolder, environment
-from openworld.runtime import Runtime, make_runtime
-from openworld.suggest import suggest
-from openworld.train import train
+from openworld.data.problem import load_problem
+from openworld.results.suggest import suggest
+from openworld.runs.environment import environment
+from openworld.runs.folder import RunFolder
+from openworld.training.loop import train
 
 NUMBERS = (20, 50)
 """Labels that are added."""
@@ -127,7 +129,7 @@ def compare(task: Task, runtime: Runtime) -> dict:
 
 
 def train_and_judge(config: Config, dataset: Dataset, run: RunFolder, runtime: Runtime) -> float:
-    summary = train(config, run, runtime, pose(config, runtime, dataset=dataset))
+    summary = train(config, run, runtime, load_problem(config, runtime, dataset=dataset))
     return summary["protocols"]["gcd"]["all"]
 
 

@@ -23,9 +23,10 @@ from measure import RESULTS, commit
 from openworld.cli import make_parser
 from openworld.commands.common import runtime_of
 from openworld.commands.train import request_of
-from openworld.planning.request import carry_out
-from openworld.record import RunFolder, environment
-from openworld.signals import Interrupted
+from openworld.core.signals import Interrupted
+from openworld.planning.request import execute
+from openworld.runs.environment import environment
+from openworld.runs.folder import RunFolder
 
 
 def main() -> None:
@@ -62,7 +63,7 @@ def run(flags: list[str], folder: RunFolder, seconds: float) -> dict:
     signal.signal(signal.SIGTERM, stop_at_once)  # while nothing trains; training stops by itself
     alarm.start()
     try:
-        carry_out(request_of(parsed), folder, runtime)
+        execute(request_of(parsed), folder, runtime)
     except Interrupted:
         pass
     finally:

@@ -9,10 +9,10 @@ import pytest
 from worlds import RUNTIME, write_photos
 
 import openworld
-from openworld.errors import UserError
-from openworld.evaluate import evaluate_run
-from openworld.learner import Learner
-from openworld.record import RunFolder
+from openworld.core.errors import UserError
+from openworld.runs.evaluation import evaluate_run
+from openworld.runs.folder import RunFolder
+from openworld.training.learner import Learner
 
 TINY = {"steps": 2, "epoch_steps": 2, "uncertainty_views": 2, "device": "cpu", "workers": 0}
 

@@ -10,125 +10,91 @@ import openworld
 SOURCE = Path(openworld.__file__).parent
 ROOT = Path(__file__).parent.parent
 
-# From what depends on nothing to what depends on everything: a module may import only from rows above its own.
-LAYERS = [
-    {"__init__", "errors", "places", "formats"},
-    {"compiling", "methods.options"},
-    {"engine", "paper.recorded", "methods.trssl_options", "methods.simclr_options"},
-    {"methods.trssl_plus_options"},
-    {"methods.__init__"},
-    {
-        "config",
-        "rng",
-        "signals",
-        "losses",
-        "sinkhorn",
-        "uncertainty",
-        "metrics",
-        "kmeans",
-        "muon",
-        "runtime",
-        "data.image_ops",
-        "progress",
-        "paper.class_count",
-    },
-    {"data.__init__", "data.dataset", "data.sources", "data.decode", "data.pool", "data.store"},
-    {
-        "class_count",
-        "config_files",
-        "recipes",
-        "mix",
-        "nets",
-        "checkpoint",
-        "data.split",
-        "data.augment",
-        "data.contact_sheet",
-        "data.arrays",
-    },
-    {"data.benchmarks", "data.own", "data.survey", "data.reading", "data.check", "paper.accuracy"},
-    {"data.opening", "data.fetch", "data.samples", "paper.__init__"},
-    {"data.loading"},
-    {"optim", "record", "data.problem", "data.peek"},
-    {"data.batches", "building", "classes", "paper.recording"},
-    {"methods.base", "features"},
-    {"clusters"},
-    {"methods.trssl", "methods.simclr", "evaluate"},
-    {"methods.trssl_plus"},
-    {"learner", "outputs"},
-    {"train", "plots", "model", "planning.__init__"},
-    {"planning.settings", "planning.budget", "planning.telling"},
-    {"planning.plan"},
-    {"planning.features_first"},
-    {"planning.counting"},
-    {"report.markup", "report.confusion", "report.pictures", "predict", "suggest", "model_card", "relay"},
-    {"planning.prepare"},
-    {"planning.request"},
-    {"api", "export", "bench.__init__", "bench.timing", "bench.pillow_views"},
-    {"bench.setting", "estimator", "report.charts", "report.collect"},
-    {"bench.ours", "bench.authors", "report.galleries", "report.results"},
-    {"report.explore"},
-    {"report.page"},
-    {"report.compare"},
-    {"report.__init__"},
-    {"commands.__init__", "commands.common"},
-    {
-        "commands.train",
-        "commands.evaluate",
-        "commands.predict",
-        "commands.name",
-        "commands.suggest",
-        "commands.export",
-        "commands.estimate",
-        "commands.data",
-        "commands.relay",
-        "commands.bench",
-        "commands.report",
-    },
-    {"commands.paper"},
-    {"cli"},
-    {"__main__"},
+# A room may import only from itself and from rooms above it in this list.
+ROOMS = [
+    "core",
+    "compute",
+    "ops",
+    "data",
+    "nets",
+    "methods",
+    "runs",
+    "training",
+    "planning",
+    "results",
+    "paper",
+    "commands",
+    "top",
 ]
+TOP = {"__init__", "__main__", "api", "classifier", "cli"}
+"""The modules that are in no room: what people type and import."""
+TORCH_FREE_METHODS = {"methods.__init__", "methods.options"}
+"""With the `*_options` modules: the part of methods/ that the configuration in core/ reads."""
 
 
 def modules() -> dict[str, Path]:
     return {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
 
 
-def imports(path: Path) -> set[str]:
-    """The modules of this package that a file imports."""
+def room_of(module: str) -> str:
+    if module in TOP:
+        return "top"
+    if module in TORCH_FREE_METHODS or (module.startswith("methods.") and module.endswith("_options")):
+        return "core"
+    return module.split(".")[0]
+
+
+def imports(name: str) -> set[str]:
+    """The modules of this package that a module imports, in functions too, without the two exceptions below."""
+    if name == "__init__":  # it hands on the public names, and imports them when they are used
+        return set()
     known, found = modules(), set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(known[name].read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "openworld":
             parent = node.module.removeprefix("openworld").removeprefix(".")
             for alias in node.names:
                 child = f"{parent}.{alias.name}".removeprefix(".")
-                found.add(
-                    child if child in known else parent if parent in known else f"{parent}.__init__".removeprefix(".")
-                )
-    return found
+                candidates = (child, f"{child}.__init__", parent, f"{parent}.__init__".removeprefix("."))
+                found.add(next(each for each in candidates if each in known))
+    if room_of(name) == "core" and name.startswith("methods."):  # options import their method when it is needed
+        found = {other for other in found if room_of(other) == "core"}
+    return found - {"__init__"}
 
 
-def test_dependencies_point_one_way():
-    level = {name: number for number, names in enumerate(LAYERS) for name in names}
-    assert set(level) == set(modules()), "a new module needs its place in LAYERS"
+def test_every_module_is_in_a_room_and_few_are_at_the_top():
+    assert {room_of(name) for name in modules()} == set(ROOMS)
+    assert len(TOP) <= 8
+
+
+def test_rooms_import_only_from_rooms_above():
+    level = {room: number for number, room in enumerate(ROOMS)}
     wrong = [
         f"{name} imports {other}"
-        for name, path in modules().items()
-        for other in imports(path)
-        if level[other] >= level[name]
-        and name != "__init__"  # which only hands on what people import
-        and not leads_to_method(name, other)
+        for name in modules()
+        for other in imports(name)
+        if level[room_of(other)] > level[room_of(name)]
     ]
     assert wrong == []
 
 
-def leads_to_method(name: str, other: str) -> bool:
-    """Options name their method, and import it only when it is asked for."""
-    return name.startswith("methods.") and name.endswith("options") and other.startswith("methods.")
+def test_modules_do_not_import_each_other_in_circles():
+    graph = {name: imports(name) for name in modules()}
+    done: set[str] = set()
+    while ready := {name for name in graph if name not in done and graph[name] <= done}:
+        done |= ready
+    assert sorted(set(graph) - done) == []
+
+
+def test_every_room_says_in_three_lines_what_it_holds():
+    for room in ROOMS[:-1]:
+        docstring = ast.get_docstring(ast.parse((SOURCE / room / "__init__.py").read_text()))
+        lines = [line for line in docstring.splitlines() if line]
+        assert len(lines) == 3, room
+        assert "may import" in docstring or "imports no other room" in docstring, room
 
 
 def test_options_are_free_of_torch():
-    code = "import sys, openworld.recipes, openworld.config_files; print('torch' in sys.modules)"
+    code = "import sys, openworld.core.recipes, openworld.core.config_files; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

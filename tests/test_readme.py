@@ -9,7 +9,7 @@ from pathlib import Path
 from worlds import flags_of_commands
 
 from openworld.paper.accuracy import item_of, objections
-from openworld.paper.recorded import name_of
+from openworld.paper.records import name_of
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -1,17 +1,21 @@
-"""Open-world semi-supervised learning: classify the known classes, discover the new ones."""
+"""Open-world semi-supervised learning: classify the seen classes, discover the novel ones."""
 
 __version__ = "0.1.0"
-__all__ = ["OpenWorldClassifier", "__version__", "train_on"]
+__all__ = ["OpenWorldClassifier", "__version__", "load_exported", "train_on"]
 
 
 def __getattr__(name: str):
-    """torch and scikit-learn are imported when something is trained, not before."""
+    """Import torch and scikit-learn only when one of these names is used."""
     if name == "train_on":
         from openworld.api import train_on
 
         return train_on
     if name == "OpenWorldClassifier":
-        from openworld.estimator import OpenWorldClassifier
+        from openworld.classifier import OpenWorldClassifier
 
         return OpenWorldClassifier
+    if name == "load_exported":
+        from openworld.results.export import load_exported
+
+        return load_exported
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from openworld.config import did_you_mean, options, typed
+from openworld.compute.runtime import make_runtime
+from openworld.core.errors import UserError, called_from_python, did_you_mean
+from openworld.core.fields import options, typed
+from openworld.core.signals import Interrupted
 from openworld.data.dataset import Dataset
 from openworld.data.opening import IN_MEMORY
 from openworld.data.own import from_arrays, from_frame
-from openworld.errors import UserError, asked_in_python
 from openworld.methods import METHODS
-from openworld.planning.request import Request, carry_out
-from openworld.record import RunFolder
-from openworld.runtime import make_runtime
-from openworld.signals import Interrupted
+from openworld.planning.request import Request, execute
+from openworld.runs.folder import RunFolder
 
 
 def train_on(
@@ -45,7 +45,7 @@ def train_on(
         settings: whatever `openworld train --help` lists, with underscores: num_classes="auto", lr=0.1, seed=1 ...
             None is as if it were not there, but for start=None: drawn weights, whatever the recipe has.
     """
-    with asked_in_python():
+    with called_from_python():
         if resume and out is None:
             raise UserError("resume needs out: which run is to be continued?")
         settings = checked_settings(settings)
@@ -55,7 +55,7 @@ def train_on(
         request = Request(settings=settings, minutes=minutes, dataset=dataset, resume=resume)
         folder = RunFolder(Path(out) if out else request.new_path())
         try:
-            return {**carry_out(request, folder, runtime), "run": str(folder.path)}
+            return {**execute(request, folder, runtime), "run": str(folder.path)}
         except Interrupted as stopped:  # who presses Ctrl-C means the whole program
             raise KeyboardInterrupt(f"{stopped}; what is done is in {folder.path}") from None
 

@@ -16,13 +16,12 @@ from openworld.commands import (
     name,
     paper,
     predict,
-    relay,
     report,
     suggest,
     train,
 )
 from openworld.commands.common import TOO_LITTLE_MEMORY, Parser, fail
-from openworld.errors import UserError
+from openworld.core.errors import UserError
 
 # Read by OpenMP when torch is imported: how long a thread spins before it sleeps. By default so long that a step takes
 # 30 times as long as soon as another process wants a core; this long costs nothing on an idle machine (docs/log.md).
@@ -58,6 +57,6 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"openworld {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (train, evaluate, predict, report, name, suggest, export, estimate, paper, data, relay, bench):
+    for command in (train, evaluate, predict, report, name, suggest, export, estimate, paper, data, bench):
         command.add(commands)
     return parser

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from openworld.cli import main
-from openworld.learner import Learner
+from openworld.training.learner import Learner
 
 SMALL = "--batch-labelled 16 --batch-unlabelled 32 --uncertainty-views 3 --device cpu --quiet"
 STOPPED = "--steps 12 --epoch-steps 4 --uncertainty-from 0 --temperature 0.15"

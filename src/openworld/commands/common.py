@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from openworld.config import SECTIONS, Option, did_you_mean, flatten, options
+from openworld.core.config import SECTIONS
+from openworld.core.errors import did_you_mean
+from openworld.core.fields import Option, flatten, options
+from openworld.core.recipes import RECIPES
 from openworld.methods import METHODS
-from openworld.recipes import RECIPES
 
 if TYPE_CHECKING:
-    from openworld.runtime import Runtime
+    from openworld.compute.runtime import Runtime
 
 
 TOO_LITTLE_MEMORY = "the GPU has too little memory"
@@ -146,7 +148,7 @@ def add_compile_flag(parser: Parser) -> None:
 
 def runtime_of(parsed: argparse.Namespace, device: str = "cpu") -> "Runtime":
     """`device` is for a command without such a flag."""
-    from openworld.runtime import make_runtime
+    from openworld.compute.runtime import make_runtime
 
     flags = ("device", "data_dir", "workers", "compile", "deterministic", "quiet")
     given = {flag: getattr(parsed, flag) for flag in flags if hasattr(parsed, flag)}
@@ -172,7 +174,7 @@ def whole_number(text: str) -> int:
 
 def print_scores(title: str, scores: dict[str, Any]) -> None:
     """The accuracies under every protocol, in per cent."""
-    from openworld.metrics import score_text
+    from openworld.ops.metrics import score_text
 
     rows = [(protocol, *map(score_text, accuracy.values())) for protocol, accuracy in scores["protocols"].items()]
     print_table(f"{title} (per cent)", ("protocol", "Seen", "Novel", "All"), rows)

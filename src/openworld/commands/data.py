@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from openworld.commands.common import add_command, add_data_flags, add_verbs, one_line, print_table, runtime_of
-from openworld.config import options
-from openworld.errors import UserError
-from openworld.places import count_cores, default_data_dir
+from openworld.core.errors import UserError
+from openworld.core.fields import options
+from openworld.core.places import count_cores, default_data_dir
 
 LISTED = 20
 """Broken files, and leaks, that are shown to a person; --json has all."""
@@ -39,9 +39,9 @@ def add(commands) -> None:
 
 def run_check(parsed: argparse.Namespace) -> int:
     """Exit code 2 if a file is broken."""
+    from openworld.core.progress import CountDisplay
     from openworld.data.check import check
     from openworld.data.opening import open_dataset
-    from openworld.progress import CountDisplay
 
     dataset = open_dataset(parsed.data, parsed.data_dir or default_data_dir())
     workers = count_cores() if parsed.workers is None else parsed.workers
@@ -88,14 +88,14 @@ def run_show(parsed: argparse.Namespace) -> int:
     from openworld.data.opening import open_dataset
     from openworld.data.peek import peek, some_of_each_class
     from openworld.data.problem import refuse_misfit
-    from openworld.planning.settings import settle
+    from openworld.planning.settings import resolve_settings
 
     if parsed.augment and not parsed.augmented:
         raise UserError("--augment says how views are made: add --augmented, which shows them")
-    asked = {"data": parsed.data, **({"augment": parsed.augment} if parsed.augment else {})}
+    requested = {"data": parsed.data, **({"augment": parsed.augment} if parsed.augment else {})}
     runtime = runtime_of(parsed, device="auto")
     dataset = open_dataset(parsed.data, runtime.data_dir)
-    config = settle(asked, dataset, runtime.device)  # size and views are those of training here
+    config = resolve_settings(requested, dataset, runtime.device)  # size and views are those of training here
     size = config.training.image_size
     if dataset.has_features:
         raise UserError(f"{dataset.name} holds features: there is nothing to look at")
@@ -151,7 +151,7 @@ def views_of(images, augment: str) -> list:
     import torch
 
     from openworld.data.augment import family
-    from openworld.rng import generator
+    from openworld.ops.rng import generator
 
     channels = torch.full((images.shape[1],), 0.5)
     random_view = family(augment, channels, channels).random
@@ -159,8 +159,8 @@ def views_of(images, augment: str) -> list:
 
 
 def run_fetch(parsed: argparse.Namespace) -> int:
+    from openworld.core.progress import CountDisplay
     from openworld.data.fetch import fetch, is_there
-    from openworld.progress import CountDisplay
 
     data_dir = parsed.data_dir or default_data_dir()
     already = is_there(parsed.data, data_dir)

@@ -15,8 +15,9 @@ from openworld.commands.common import (
     runtime_of,
     whole_number,
 )
-from openworld.config import ESTIMATORS, SHARED_SETTINGS, options
-from openworld.errors import UserError
+from openworld.core.config import ESTIMATORS, SHARED_SETTINGS
+from openworld.core.errors import UserError
+from openworld.core.fields import options
 
 
 def add(commands) -> None:
@@ -44,12 +45,12 @@ def add(commands) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from openworld.planning.counting import estimate_classes
-    from openworld.record import RunFolder, new_path
-    from openworld.signals import Interrupted
+    from openworld.core.signals import Interrupted
+    from openworld.planning.estimate import estimate_classes
+    from openworld.runs.folder import RunFolder, new_path
 
-    asked = {name: getattr(parsed, name) for name in SHARED_SETTINGS if hasattr(parsed, name)}
-    out = parsed.out or new_path(asked.get("data", "digits"), "estimate", asked.get("seed", 0))
+    requested = {name: getattr(parsed, name) for name in SHARED_SETTINGS if hasattr(parsed, name)}
+    out = parsed.out or new_path(requested.get("data", "digits"), "estimate", requested.get("seed", 0))
     if RunFolder(out).exists:
         raise UserError(f"{out} holds a run: choose another --out")
     before = RunFolder(out).read("estimate.json")
@@ -57,7 +58,7 @@ def run(parsed: argparse.Namespace) -> int:
         raise UserError(f"{out / 'estimate.json'} was not made by openworld estimate: choose another --out")
     try:
         estimate = estimate_classes(
-            asked, runtime_of(parsed), out, parsed.estimator, parsed.max_classes, parsed.minutes
+            requested, runtime_of(parsed), out, parsed.estimator, parsed.max_classes, parsed.minutes
         )
     except Interrupted as stopped:
         fail(f"{stopped}; the same command with --out {shlex.quote(str(out))} goes on", stopped.exit_code)

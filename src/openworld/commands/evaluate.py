@@ -26,8 +26,8 @@ def add(commands) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from openworld.evaluate import evaluate_run
-    from openworld.record import RunFolder
+    from openworld.runs.evaluation import evaluate_run
+    from openworld.runs.folder import RunFolder
 
     folder = RunFolder.open(parsed.run)
     scores = evaluate_run(folder, parsed.part, runtime_of(parsed), print_warning)

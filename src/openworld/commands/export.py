@@ -22,8 +22,8 @@ def add(commands) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from openworld.export import BATCH_SIZES, export
-    from openworld.record import RunFolder
+    from openworld.results.export import BATCH_SIZES, export
+    from openworld.runs.folder import RunFolder
 
     folder = RunFolder.open(parsed.run)
     files = export(folder, parsed.files, print_warning)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openworld.commands.common import add_command, print_table
-from openworld.errors import UserError
+from openworld.core.errors import UserError
 
 if TYPE_CHECKING:
-    from openworld.classes import Classes
+    from openworld.runs.classes import Classes
 
 
 def add(commands) -> None:
@@ -26,9 +26,9 @@ def add(commands) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from openworld.classes import NAMES, Classes
-    from openworld.outputs import class_sizes, read_outputs, write_predictions
-    from openworld.record import RunFolder
+    from openworld.runs.classes import NAMES, Classes
+    from openworld.runs.folder import RunFolder
+    from openworld.runs.outputs import class_sizes, read_outputs, write_predictions
 
     folder = RunFolder.open(parsed.run)
     before = Classes.of(folder)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from openworld.commands.common import add_command, print_folded, print_table, runtime_of
 from openworld.commands.train import print_summary, train_in
-from openworld.errors import UserError
+from openworld.core.errors import UserError
 from openworld.paper import ITEMS, table_of
 from openworld.paper.accuracy import command_of, table_with, training_of
-from openworld.paper.recorded import Table
+from openworld.paper.tables import Table
 
 
 def add(commands) -> None:
@@ -51,7 +51,7 @@ def run(parsed: argparse.Namespace) -> int:
         print_folded(note)
     lines = {name: points for name, points in (table.lines or {}).items() if points}
     if lines:
-        from openworld.plots import draw_lines
+        from openworld.paper.figures import draw_lines
 
         parsed.out.mkdir(parents=True, exist_ok=True)
         path = parsed.out / f"{parsed.item}.png"
@@ -78,7 +78,7 @@ def train_row(parsed: argparse.Namespace) -> Table:
 
     from openworld.paper.recording import result_of
     from openworld.planning.request import Request
-    from openworld.record import RunFolder
+    from openworld.runs.folder import RunFolder
 
     folder = RunFolder(parsed.out / name)
     place = f" --data-dir {shlex.quote(str(parsed.data_dir))}" if parsed.data_dir else ""

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from openworld.commands.common import add_command, add_device_flag, print_warning, runtime_of, whole_number
-from openworld.errors import UserError
+from openworld.core.errors import UserError
 
 if TYPE_CHECKING:
-    from openworld.predict import Prediction
+    from openworld.results.predict import Prediction
 
 COLUMNS = ("path", "prediction", "confidence", "uncertainty", "runner_up", "error")
 
@@ -43,10 +43,10 @@ def add(commands) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from openworld.model import Model
-    from openworld.predict import predict
-    from openworld.progress import CountDisplay
-    from openworld.record import RunFolder
+    from openworld.core.progress import CountDisplay
+    from openworld.results.predict import predict
+    from openworld.runs.folder import RunFolder
+    from openworld.runs.model import Model
 
     refuse_bad_place(parsed.out)
     runtime = runtime_of(parsed)

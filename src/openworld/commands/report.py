@@ -25,8 +25,8 @@ def add(commands) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from openworld.record import RunFolder
-    from openworld.report import write_report
+    from openworld.results.report import write_report
+    from openworld.runs.folder import RunFolder
 
     runs = [RunFolder.open(path) for path in parsed.runs]
     file = write_report(runs, parsed.out, runtime_of(parsed), print_warning)

@@ -16,7 +16,7 @@ from openworld.commands.common import (
 )
 
 if TYPE_CHECKING:
-    from openworld.suggest import Suggestions
+    from openworld.results.suggest import Suggestions
 
 LISTED = 10
 """Suggestions that are shown to a person; the file and --json have all."""
@@ -39,12 +39,20 @@ def add(commands) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from openworld.data.opening import open_again
-    from openworld.record import RunFolder
-    from openworld.suggest import draw_sheet, makes_manifest, place_for, sheet_for, suggest, write_list, write_manifest
+    from openworld.data.opening import reopen_dataset
+    from openworld.results.suggest import (
+        draw_sheet,
+        makes_manifest,
+        place_for,
+        sheet_for,
+        suggest,
+        write_list,
+        write_manifest,
+    )
+    from openworld.runs.folder import RunFolder
 
     folder, runtime = RunFolder.open(parsed.run), runtime_of(parsed)
-    dataset = open_again(folder.config().data, runtime.data_dir)
+    dataset = reopen_dataset(folder.config().data, runtime.data_dir)
     path = place_for(folder, dataset, parsed.out)
     found = suggest(folder, dataset, parsed.count, runtime, print_warning)
     is_manifest = makes_manifest(folder, dataset)

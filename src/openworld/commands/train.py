@@ -19,14 +19,14 @@ from openworld.commands.common import (
     print_table,
     runtime_of,
 )
-from openworld.config import all_names
-from openworld.config_files import read_toml
-from openworld.errors import UserError
+from openworld.core.config_files import read_toml
+from openworld.core.errors import UserError
+from openworld.core.fields import all_names
 
 if TYPE_CHECKING:
+    from openworld.compute.runtime import Runtime
     from openworld.planning.request import Request
-    from openworld.record import RunFolder
-    from openworld.runtime import Runtime
+    from openworld.runs.folder import RunFolder
 
 
 def add(commands) -> None:
@@ -74,7 +74,7 @@ def run(parsed: argparse.Namespace) -> int:
         raise UserError("--resume needs --out: which run is to be continued?")
     request = request_of(parsed)
 
-    from openworld.record import RunFolder
+    from openworld.runs.folder import RunFolder
 
     folder = RunFolder(parsed.out or request.new_path())
     summary = train_in(folder, request, runtime_of(parsed))
@@ -91,23 +91,23 @@ def train_in(folder: "RunFolder", request: "Request", runtime: "Runtime") -> dic
     """The summary of the run; whatever stops it on the way is told in one line."""
     import torch
 
-    from openworld.planning.request import carry_out, how_to_go_on
-    from openworld.signals import Interrupted
+    from openworld.core.signals import Interrupted
+    from openworld.planning.request import execute, resume_hint
 
     is_begun = request.resume and folder.exists
     try:
-        return carry_out(request, folder, runtime)
+        return execute(request, folder, runtime)
     except Interrupted as stopped:
         if folder.summary():
             fail(f"stopped when the run was finished; {folder.resume_command} shows the result", stopped.exit_code)
-        fail(f"{stopped}; {how_to_go_on(folder)}", stopped.exit_code)
+        fail(f"{stopped}; {resume_hint(folder)}", stopped.exit_code)
     except KeyboardInterrupt:  # while nothing trains
-        fail(f"interrupted; {how_to_go_on(folder)}", 130)
+        fail(f"interrupted; {resume_hint(folder)}", 130)
     except torch.OutOfMemoryError:
         advice = "" if is_begun else ": lower --batch-labelled and --batch-unlabelled, or --image-size"
         raise UserError(f"{TOO_LITTLE_MEMORY}{advice}") from None
     except OSError as error:  # a full or read-only disk, above all
-        saved = f"; what was saved is still there; {how_to_go_on(folder)}" if folder.exists else ""
+        saved = f"; what was saved is still there; {resume_hint(folder)}" if folder.exists else ""
         raise UserError(f"{error.filename or folder.path}: {error.strerror or error}{saved}") from None
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from openworld.core.errors import UserError
 from openworld.data.decode import on_white
-from openworld.errors import UserError
 
 
 def read_archive(path: Path, wanted: Collection[str]) -> tuple[dict[str, np.ndarray], str]:

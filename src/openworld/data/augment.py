@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from openworld.compiling import compilable
-from openworld.data import image_ops as ops
+from openworld.compute.compiling import compilable
+from openworld.ops import image_ops as ops
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = 0.4, 0.4, 0.2, 0.1
 """How far colour jitter goes, on each side of no change."""

@@ -8,12 +8,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from openworld.config import Training
+from openworld.compute.cuda_graphs import GraphRunner
+from openworld.compute.device import stage
+from openworld.core.config import Training
+from openworld.core.errors import UserError, named
 from openworld.data.problem import TrainingSet
-from openworld.data.samples import Joined
-from openworld.engine import Recorder, stage
-from openworld.errors import UserError, named
-from openworld.rng import generator
+from openworld.data.samples import Concatenated
+from openworld.ops.rng import generator
 
 
 class View(NamedTuple):
@@ -97,12 +98,12 @@ class Batches:
     def __init__(self, data: TrainingSet, training: Training, seed: int, views: Views, uses_labels: bool = True):
         self.num_labelled = training.batch_labelled if uses_labels else 0
         # without labels all samples are alike
-        self.unlabelled = data.unlabelled if uses_labels else Joined(data.labelled, data.unlabelled)
+        self.unlabelled = data.unlabelled if uses_labels else Concatenated(data.labelled, data.unlabelled)
         refuse_large_batches(data, training, uses_labels)
         self.data, self.training, self.seed, self.views = data, training, seed, views
         self.families = [data.family_of(*kind) for kind in views.kinds]
         self._orders: dict[tuple[str, int], Tensor] = {}
-        self._recorders: WeakKeyDictionary[nn.Module, Recorder] = WeakKeyDictionary()
+        self._recorders: WeakKeyDictionary[nn.Module, GraphRunner] = WeakKeyDictionary()
 
     @property
     def rows(self) -> int:
@@ -155,7 +156,7 @@ class Batches:
 
         It always works on `rows_at_once`.
         """
-        family, recorder = self.data.family, self._recorders.setdefault(network, Recorder())
+        family, recorder = self.data.family, self._recorders.setdefault(network, GraphRunner())
 
         def answer(samples: Tensor, numbers: Tensor) -> Tensor:
             return network(family.view(samples, numbers))

@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from openworld.config import did_you_mean
+from openworld.core.errors import UserError, did_you_mean
+from openworld.core.places import default_data_dir
 from openworld.data.dataset import Dataset, Files, Part
 from openworld.data.sources import SOURCES, Source
-from openworld.errors import UserError
-from openworld.places import default_data_dir
 
 Sample = tuple[str, int]
 """An image file (its name, or its path in the benchmark's folder) and its class."""

@@ -24,9 +24,9 @@ from typing import IO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from openworld.core.errors import UserError
 from openworld.data.benchmarks import find_benchmark, how_to_get, read_folder
 from openworld.data.sources import Archive
-from openworld.errors import UserError
 
 Progress = Callable[[int, int | None, str], None]
 """Called with bytes done, bytes in all (None: not known) and what is being done."""

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from openworld.compute.runtime import Runtime
+from openworld.core.errors import UserError, named
+from openworld.core.places import cache_dir
+from openworld.core.progress import CountDisplay
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import resize_images
 from openworld.data.reading import Item, state_of
-from openworld.data.samples import Feeder, Kept, Samples, Streamed
+from openworld.data.samples import Feeder, InMemory, Samples, Streamed
 from openworld.data.store import Store
 from openworld.data.survey import Fact, survey
-from openworld.errors import UserError, named
-from openworld.places import cache_dir
-from openworld.progress import CountDisplay
-from openworld.runtime import Runtime
 
 LISTED = 5
 """Broken files that an error message names."""
@@ -55,7 +55,7 @@ class Loader:
         fits = self._num_bytes() <= self.runtime.memory
         if not isinstance(content, Files):
             chosen = to_tensor(resized(content[np.asarray(positions, dtype=np.int64)], self.size))
-            return Kept(chosen.to(device) if fits else chosen, device)
+            return InMemory(chosen.to(device) if fits else chosen, device)
         items = []
         for position in positions:
             path, row = content.full_path(position), self.rows.get(self.facts[part][position].key)

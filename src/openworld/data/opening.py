@@ -2,22 +2,21 @@
 
 from pathlib import Path
 
-from openworld.config import did_you_mean
+from openworld.core.errors import UserError, did_you_mean
 from openworld.data.benchmarks import BENCHMARKS, read_benchmark
 from openworld.data.dataset import Dataset
 from openworld.data.own import read_own
-from openworld.errors import UserError
 
 IN_MEMORY = "memory:"
 """How the data of a run is named that came from Python, not from a place."""
 
 
-def found_again(data: str) -> str:
+def stable_name(data: str) -> str:
     """The same data by a name that holds in every working directory."""
     return data if data in BENCHMARKS or not Path(data).exists() else str(Path(data).absolute())
 
 
-def open_again(data: str, data_dir: Path) -> Dataset:
+def reopen_dataset(data: str, data_dir: Path) -> Dataset:
     """The data of a run, which may have moved since."""
     try:
         return open_dataset(data, data_dir)

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from openworld.config import did_you_mean
+from openworld.core.errors import UserError, did_you_mean, is_utf8
 from openworld.data.arrays import checked_labels, checked_samples, is_unlabelled, read_archive
 from openworld.data.dataset import Dataset, Files, Part
 from openworld.data.decode import SUFFIXES, is_clutter
-from openworld.errors import UserError, is_utf8
 
 _FORMS = "own data is a folder with labelled/ and unlabelled/, a manifest (.csv), or arrays (.npz)"
 _LAYOUT = (

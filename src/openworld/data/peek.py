@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from openworld.core.errors import UserError
 from openworld.data.dataset import Files, Part
 from openworld.data.decode import BadImage, decode
 from openworld.data.loading import resized, to_tensor
-from openworld.errors import UserError
 
 
 def peek(part: Part, positions: Sequence[int], size: int | None) -> Tensor:

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from openworld.errors import UserError
+from openworld.core.errors import UserError
 
 # A forked worker is there at once and sees what this process has read; elsewhere forking is not safe.
 CONTEXT = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from openworld.config import Config, Problem
+from openworld.compute.runtime import Runtime
+from openworld.core.config import Config, Problem
+from openworld.core.errors import UserError, named
 from openworld.data.augment import Family, family
 from openworld.data.dataset import Dataset
 from openworld.data.loading import Loader
-from openworld.data.opening import open_again, open_dataset
+from openworld.data.opening import open_dataset, reopen_dataset
 from openworld.data.samples import Samples, chunk_size
 from openworld.data.split import Split, make_split, own_split
-from openworld.errors import UserError, named
-from openworld.runtime import Runtime
 
 STATISTICS_SAMPLES = 2048
 """Samples from which the mean and deviation of the channels are taken."""
@@ -99,13 +99,13 @@ class OpenWorld:
     """Whether the split came with the data; else it was drawn."""
 
     @property
-    def judged_part(self) -> str | None:
+    def evaluated_part(self) -> str | None:
         """Where accuracies can be measured: the test part, or else the unlabelled one, if its classes are known."""
         known = [part for part in ("test", "unlabelled") if part in self.truths and self.truths[part].is_known]
         return known[0] if known else None
 
     def split_json(self) -> str:
-        """What `pose` needs to pose the same problem again, and what a model has to know of samples and classes."""
+        """What `load_problem` needs to load the same problem again, and what a model has to know of its samples."""
         return self.split.to_json(
             fingerprint=self.fingerprint,
             prior=self.training.prior.tolist(),
@@ -116,9 +116,11 @@ class OpenWorld:
         )
 
 
-def pose(config: Config, runtime: Runtime, saved_split: str | None = None, dataset: Dataset | None = None) -> OpenWorld:
+def load_problem(
+    config: Config, runtime: Runtime, saved_split: str | None = None, dataset: Dataset | None = None
+) -> OpenWorld:
     """Load the data and separate what training sees from the truth; a saved split is held to its data."""
-    open_it = open_dataset if saved_split is None else open_again
+    open_it = open_dataset if saved_split is None else reopen_dataset
     dataset = dataset or open_it(config.data, runtime.data_dir)
     refuse_misfit(config, dataset)
     loader = Loader(dataset, config.training.image_size, config.on_bad_image, runtime)
@@ -155,7 +157,7 @@ def pose(config: Config, runtime: Runtime, saved_split: str | None = None, datas
     return OpenWorld(training, truths, split, loader.fingerprint, loader.dropped, class_names, split_is_given)
 
 
-def posed_again(world: OpenWorld, config: Config) -> OpenWorld:
+def adapted_problem(world: OpenWorld, config: Config) -> OpenWorld:
     """The same samples and split, with the class count, the prior and the views of another configuration."""
     training = world.training
     prior = prior_of(world.split, training.labels.cpu().numpy(), config).to(training.device)

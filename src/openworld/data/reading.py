@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from openworld.core.errors import UserError
 from openworld.data.decode import BadImage, decode
 from openworld.data.store import read_rows
-from openworld.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from openworld.compute.device import Transfer, stage, staging_buffer
 from openworld.data import reading
 from openworld.data.pool import CONTEXT, Deferred, Pool, result_of
 from openworld.data.reading import Item
-from openworld.engine import Ferry, stage, staging_area
 
 CHUNK_SAMPLES, CHUNK_PIXELS = 2048, 2**21
 """Whole sets pass through a network in chunks of at most so many samples and pixels."""
@@ -44,13 +44,13 @@ class Samples(Protocol):
         """All samples in their order, so many at a time."""
 
 
-class Kept:
+class InMemory:
     """Samples in memory: on the device where they fit."""
 
     is_streamed = False
 
     def __init__(self, data: Tensor, device: torch.device):
-        self.data, self.device, self.shape, self.ferry = data, device, tuple(data.shape[1:]), Ferry()
+        self.data, self.device, self.shape, self.ferry = data, device, tuple(data.shape[1:]), Transfer()
 
     def __len__(self) -> int:
         return len(self.data)
@@ -66,7 +66,7 @@ class Kept:
             yield self.ferry(chunk, self.device)
 
 
-class Joined:
+class Concatenated:
     """Lots of samples, numbered through."""
 
     def __init__(self, *lots: Samples):
@@ -203,7 +203,7 @@ class Streamed:
     is_streamed = True
 
     def __init__(self, items: Sequence[Item], feeder: Feeder, device: torch.device):
-        self.items, self.feeder, self.device, self.ferry = items, feeder, device, Ferry()
+        self.items, self.feeder, self.device, self.ferry = items, feeder, device, Transfer()
         self.shape = (3, feeder.size, feeder.size)
 
     def __len__(self) -> int:
@@ -219,7 +219,7 @@ class Streamed:
         for rows in self._rows_ahead(size):
             yield self._read(self.items[rows])
 
-    def keep(self) -> Kept:
+    def keep(self) -> InMemory:
         """All of them, on the device."""
         data = torch.empty((len(self), *self.shape), dtype=torch.uint8, device=self.device)
         for rows in self._rows_ahead():
@@ -227,7 +227,7 @@ class Streamed:
                 self.feeder.read(self.items[rows], data[rows].numpy())
             else:
                 data[rows] = self._read(self.items[rows])
-        return Kept(data, self.device)
+        return InMemory(data, self.device)
 
     def _rows_ahead(self, size: int | None = None) -> Iterator[slice]:
         """Rows of chunk after chunk; before one is used, the next ones are asked for: half a ring, but one at least."""
@@ -241,7 +241,7 @@ class Streamed:
             yield rows
 
     def _read(self, items: Sequence[Item]) -> Tensor:
-        area = staging_area((len(items), *self.shape), self.device)
+        area = staging_buffer((len(items), *self.shape), self.device)
         self.feeder.read(items, area.numpy())
         return self.ferry(area, self.device)
 

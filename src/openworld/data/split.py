@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from openworld.config import Problem
-from openworld.errors import UserError, named
-from openworld.rng import derived_seed
+from openworld.core.config import Problem
+from openworld.core.errors import UserError, named
+from openworld.ops.rng import derived_seed
 
 
 @dataclass(frozen=True)

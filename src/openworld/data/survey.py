@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from openworld.core.errors import UserError
+from openworld.core.files import write_to_cache
 from openworld.data.dataset import Files
 from openworld.data.decode import BadImage, decode
 from openworld.data.pool import in_pieces
 from openworld.data.store import NO_KEY, Store, write_row
-from openworld.errors import UserError
-from openworld.places import write_to_cache
 
 FILES_PER_TASK = 64
 ROWS_PER_COMMIT = 2048

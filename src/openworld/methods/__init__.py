@@ -1,6 +1,7 @@
-"""The methods, by name: one dict, from which flags, sections of a configuration and lists of methods are made.
+"""The methods: one dict from a method's name to its options, and one file for each method.
 
-Free of torch: a name leads to the options of a method, and they to the method itself (`options.method()`).
+This module and the options are free of torch: `options.method()` imports the method when it is needed.
+The methods themselves may import `core`, `compute`, `ops`, `data` and `nets`.
 """
 
 from openworld.methods.options import MethodOptions

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Generator, Tensor, nn
 
-from openworld.config import Config, Training
+from openworld.core.config import Config, Training
 from openworld.data.batches import Batch, Batches, Views
 from openworld.data.problem import TrainingSet
-from openworld.nets import CosineHead, Network
-from openworld.optim import Pace, warmup_and_cosine
+from openworld.nets.heads import CosineHead
+from openworld.nets.network import Network
+from openworld.ops.schedule import Pace, warmup_and_cosine
 
 
 @dataclass(frozen=True)

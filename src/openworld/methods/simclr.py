@@ -10,12 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from openworld.clusters import clustered_head
-from openworld.config import Config
+from openworld.core.config import Config
 from openworld.data.batches import Batch, Batches
 from openworld.methods.base import Method, StepResult
-from openworld.nets import CosineHead, Network
-from openworld.rng import generator
+from openworld.nets.features import clustered_head
+from openworld.nets.heads import CosineHead
+from openworld.nets.network import Network
+from openworld.ops.rng import generator
 
 PASSES_OF_CLUSTERS = 4
 """Over all samples: as long as it takes to find clusters of their features, once."""

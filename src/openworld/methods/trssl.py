@@ -11,15 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openworld.config import Config
+from openworld.core.config import Config
 from openworld.data.batches import Batch, Batches
 from openworld.data.problem import TrainingSet
-from openworld.losses import soft_cross_entropy
 from openworld.methods.base import Method, StepResult
-from openworld.mix import draw_partners, draw_weight, mixup
-from openworld.nets import Network
-from openworld.sinkhorn import marginal_error, marginals, order_prior, sinkhorn
-from openworld.uncertainty import measure_uncertainty, temperatures
+from openworld.nets.network import Network
+from openworld.ops.losses import soft_cross_entropy
+from openworld.ops.mix import draw_partners, draw_weight, mixup
+from openworld.ops.sinkhorn import marginal_error, marginals, order_prior, sinkhorn
+from openworld.ops.uncertainty import measure_uncertainty, temperatures
 
 
 class Trssl(Method):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from openworld.errors import check
+from openworld.core.errors import check
 from openworld.methods.options import MethodOptions
 
 

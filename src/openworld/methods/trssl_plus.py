@@ -9,16 +9,16 @@ Shapes: as in trssl.py; V logits of each sample (of its two views, or one for bo
 import torch
 from torch import Tensor
 
-from openworld.config import Config, Training
+from openworld.core.config import Config, Training
+from openworld.core.errors import UserError, named
 from openworld.data.augment import draw_to_strengthen, strengthen
 from openworld.data.batches import Batch
 from openworld.data.problem import TrainingSet
-from openworld.errors import UserError, named
-from openworld.losses import soft_cross_entropy
 from openworld.methods.base import StepResult
 from openworld.methods.trssl import Trssl
-from openworld.nets import Network
-from openworld.rng import generator
+from openworld.nets.network import Network
+from openworld.ops.losses import soft_cross_entropy
+from openworld.ops.rng import generator
 
 
 class TrsslPlus(Trssl):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from openworld.errors import UserError, check, named
+from openworld.core.errors import UserError, check, named
 from openworld.methods.trssl_options import TrsslOptions
 
 

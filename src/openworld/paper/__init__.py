@@ -1,11 +1,15 @@
-"""The paper's tables and figures, beside what was recorded with this package. Reads recorded results only."""
+"""The paper's tables and figures beside the results that were recorded with this package.
+
+Each item is a function that returns a table. Reading them needs no torch.
+It may import every room above, up to `results`.
+"""
 
 from collections.abc import Callable
 
-from openworld.errors import UserError
+from openworld.core.errors import UserError
 from openworld.paper.accuracy import labels50, table1
-from openworld.paper.class_count import estimation, sensitivity
-from openworld.paper.recorded import Table
+from openworld.paper.estimation import estimation, sensitivity
+from openworld.paper.tables import Table
 
 ITEMS: dict[str, Callable[[], Table]] = {
     "table1": table1,

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openworld.config import flatten, replace
-from openworld.config_files import restored_config
-from openworld.errors import UserError
-from openworld.paper.recorded import PARTS, Cell, Difference, Score, Table, recorded_runs
-from openworld.recipes import RECIPES, recipe_for
+from openworld.core.config_files import restored_config
+from openworld.core.errors import UserError
+from openworld.core.fields import flatten, replace
+from openworld.core.recipes import RECIPES, recipe_for
+from openworld.paper.records import recorded_runs
+from openworld.paper.tables import PARTS, Cell, Difference, Score, Table
 
 Printed = tuple[float, float, float]
 """Seen, novel and all, in per cent."""

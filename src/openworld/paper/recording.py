@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from openworld.errors import UserError
-from openworld.record import START, RunFolder
+from openworld.core.errors import UserError
+from openworld.runs.folder import START, RunFolder
 
 
 def result_of(run: RunFolder) -> dict[str, Any]:

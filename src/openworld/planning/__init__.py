@@ -1,5 +1,5 @@
-"""From a request to a run: what the settings are, what fits into the time, what is told, features first, class count.
+"""From a request to a run: settings, time budget, features learnt first, class count, the plan.
 
-May import anything but commands, results and the interfaces in Python. Everything that trains goes through
-`request.carry_out`.
+Everything that trains goes through `request.execute`: the command line, Python, the paper's rows, the scripts.
+It may import every room above, up to `training`.
 """

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from openworld.config import Config, replace
+from openworld.compute.cuda_graphs import CALLS_BEFORE_CAPTURE
+from openworld.compute.device import synchronize
+from openworld.compute.runtime import Runtime
+from openworld.core.config import Config
+from openworld.core.errors import UserError, named
+from openworld.core.fields import replace
 from openworld.data.problem import OpenWorld, TrainingSet
-from openworld.engine import CALLS_BEFORE_RECORDING, wait_for
-from openworld.errors import UserError, named
-from openworld.learner import Learner
-from openworld.nets import frozen
-from openworld.runtime import Runtime
+from openworld.nets.inference import inference_copy
+from openworld.training.learner import Learner
 
 OWN_MINUTES, FEATURES_MINUTES = 5.0, 1.5
 """How long training on a person's own data takes unless they say otherwise; and if it only learns features."""
@@ -26,8 +28,8 @@ PASSES_AND_VIEWS = ((10, 10), (10, 5), (5, 5), (4, 3), (2, 2))
 SHARE_OF_PASSES = 0.3
 
 
-def refuse_bad_length(asked: dict[str, Any], minutes: float | None) -> None:
-    if minutes is not None and "steps" in asked:
+def refuse_bad_length(requested: dict[str, Any], minutes: float | None) -> None:
+    if minutes is not None and "steps" in requested:
         raise UserError(f"{named('minutes')} and {named('steps')} both say how long to train: give one of them")
     if minutes is not None and not 0 < minutes < math.inf:
         raise UserError(f"{named('minutes')} is {minutes}; it must be above 0")
@@ -42,9 +44,9 @@ class Costs(NamedTuple):
     """A sample that passes through the network in a random view."""
 
 
-def fit_to_memory(config: Config, data: TrainingSet, runtime: Runtime, asked: set[str]) -> tuple[Config, Costs]:
+def fit_to_memory(config: Config, data: TrainingSet, runtime: Runtime, requested: set[str]) -> tuple[Config, Costs]:
     """What is done costs this much; batches whose size nobody asked for are halved until the device can hold them."""
-    free = {"batch_labelled", "batch_unlabelled"} - asked
+    free = {"batch_labelled", "batch_unlabelled"} - requested
     while True:
         try:
             return config, measure_costs(config, data, runtime)
@@ -57,13 +59,13 @@ def fit_to_memory(config: Config, data: TrainingSet, runtime: Runtime, asked: se
 
 
 def fit_to_time(
-    config: Config, world: OpenWorld, costs: Costs, seconds: float, asked: set[str]
+    config: Config, world: OpenWorld, costs: Costs, seconds: float, requested: set[str]
 ) -> tuple[Config, float]:
     """As many steps as fit, passes over the whole set included; and the seconds that this is going to take."""
     step_seconds, sample_seconds = costs
     sizes = {part: len(truth.samples) for part, truth in world.truths.items()}
     num_train, num_all = sizes["unlabelled"], sum(sizes.values())
-    num_judged = sizes[world.judged_part] if world.judged_part else 0
+    num_judged = sizes[world.evaluated_part] if world.evaluated_part else 0
 
     method = config.options.method()
     num_passing = num_train + (0 if method.uses_labels else len(world.training.labelled))
@@ -77,21 +79,21 @@ def fit_to_time(
 
     affordable = [pair for pair in PASSES_AND_VIEWS if seconds_of_passes(*pair) <= SHARE_OF_PASSES * seconds]
     epochs, views = affordable[0] if affordable else PASSES_AND_VIEWS[-1]
-    if "uncertainty_views" in asked:
+    if "uncertainty_views" in requested:
         views = config.answers.uncertainty_views
-    if "epoch_steps" in asked:  # then every step brings its share of an epoch's passes
+    if "epoch_steps" in requested:  # then every step brings its share of an epoch's passes
         epochs, step_seconds = 0, step_seconds + seconds_of_epoch(views) / config.training.epoch_steps
     passes = seconds_of_passes(epochs, views)
     most = max(500, MOST_PASSES * num_train // config.training.batch_unlabelled)
     steps = min(max(FEWEST_STEPS, int((seconds - passes) / step_seconds)), most)
     chosen = {"steps": steps, "epoch_steps": -(-steps // max(epochs, 1)), "uncertainty_views": views}
-    chosen = {name: value for name, value in chosen.items() if name not in asked}
+    chosen = {name: value for name, value in chosen.items() if name not in requested}
     return replace(config, chosen), steps * step_seconds + passes
 
 
 def measure_costs(config: Config, data: TrainingSet, runtime: Runtime) -> Costs:
     learner = Learner(config, data, runtime)
-    random_answer = learner.batches.answers(frozen(learner.network), "measure", 0)
+    random_answer = learner.batches.answers(inference_copy(learner.network), "measure", 0)
     chunk = next(data.unlabelled.chunks(learner.batches.rows_at_once))
 
     def pass_through() -> None:
@@ -104,12 +106,12 @@ def measure_costs(config: Config, data: TrainingSet, runtime: Runtime) -> Costs:
 
 def seconds_of(work: Callable[[], None], device: torch.device, enough: float = 3.0) -> float:
     """The median of some tries, after those that also set things up."""
-    first = CALLS_BEFORE_RECORDING + 1 if device.type == "cuda" else 1
+    first = CALLS_BEFORE_CAPTURE + 1 if device.type == "cuda" else 1
     tries, began = [], time.monotonic()
     for attempt in range(50):
         start = time.monotonic()
         work()
-        wait_for(device)
+        synchronize(device)
         if attempt >= first:
             tries.append(time.monotonic() - start)
         if len(tries) >= 2 and time.monotonic() - began > enough:

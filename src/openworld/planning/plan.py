@@ -5,23 +5,18 @@ from typing import Any
 
 import torch
 
-from openworld.config import Config, replace
+from openworld.compute.runtime import Runtime
+from openworld.core.config import Config
+from openworld.core.errors import UserError, named
+from openworld.core.fields import replace
 from openworld.data.batches import Views, refuse_large_batches
 from openworld.data.dataset import Dataset
 from openworld.data.opening import open_dataset
-from openworld.data.problem import OpenWorld, TrainingSet, pose, posed_again
-from openworld.errors import UserError, named
-from openworld.planning.budget import (
-    FEATURES_MINUTES,
-    OWN_MINUTES,
-    fit_to_memory,
-    fit_to_time,
-    refuse_bad_length,
-)
-from openworld.planning.settings import batch_sizes, recipe_config, settle
-from openworld.planning.telling import describe
-from openworld.rng import generator
-from openworld.runtime import Runtime
+from openworld.data.problem import OpenWorld, TrainingSet, adapted_problem, load_problem
+from openworld.ops.rng import generator
+from openworld.planning.budget import FEATURES_MINUTES, OWN_MINUTES, fit_to_memory, fit_to_time, refuse_bad_length
+from openworld.planning.description import describe
+from openworld.planning.settings import batch_sizes, recipe_config, resolve_settings
 
 
 @dataclass(frozen=True)
@@ -42,40 +37,40 @@ class Plan:
     """For a person to read."""
 
 
-def open_and_pose(asked: dict[str, Any], runtime: Runtime, dataset: Dataset | None = None) -> Opened:
+def open_problem(requested: dict[str, Any], runtime: Runtime, dataset: Dataset | None = None) -> Opened:
     """`dataset` is what is asked for, where that is in memory."""
-    dataset = dataset or open_dataset(recipe_config(asked).data, runtime.data_dir)
-    return Opened(dataset, pose(settle(asked, dataset, runtime.device), runtime, dataset=dataset))
+    dataset = dataset or open_dataset(recipe_config(requested).data, runtime.data_dir)
+    return Opened(dataset, load_problem(resolve_settings(requested, dataset, runtime.device), runtime, dataset=dataset))
 
 
 def plan_run(
-    asked: dict[str, Any],
+    requested: dict[str, Any],
     opened: Opened,
     runtime: Runtime,
     minutes: float | None = None,
     count_is_estimated: bool = False,
 ) -> Plan:
     """A configuration and its problem; `minutes` sets the number of steps by measuring what one costs here."""
-    refuse_bad_length(asked, minutes)
-    config, world = first_plan(asked, opened, runtime)
+    refuse_bad_length(requested, minutes)
+    config, world = draft_plan(requested, opened, runtime)
     method, is_own, seconds = config.options.method(), config.recipe == "own", None
-    if is_own and minutes is None and "steps" not in asked:
+    if is_own and minutes is None and "steps" not in requested:
         minutes = OWN_MINUTES if method.uses_labels else FEATURES_MINUTES
     if minutes is not None and method.makes_steps:
-        config, costs = fit_to_memory(config, world.training, runtime, set(asked))
-        config, seconds = fit_to_time(config, world, costs, minutes * 60, set(asked))
-    source = "estimated" if count_is_estimated else "as you say" if "num_classes" in asked else None
+        config, costs = fit_to_memory(config, world.training, runtime, set(requested))
+        config, seconds = fit_to_time(config, world, costs, minutes * 60, set(requested))
+    source = "estimated" if count_is_estimated else "as you say" if "num_classes" in requested else None
     is_told = is_own or seconds or opened.dataset.is_labelled is not None
     lines = describe(config, opened.dataset, world, seconds, source) if is_told else ()
     return Plan(config, world, tuple(lines))
 
 
-def first_plan(asked: dict[str, Any], opened: Opened, runtime: Runtime) -> tuple[Config, OpenWorld]:
+def draft_plan(requested: dict[str, Any], opened: Opened, runtime: Runtime) -> tuple[Config, OpenWorld]:
     """All but the length; what cannot work is refused here, before anything is trained."""
-    config = settle(asked, opened.dataset, runtime.device)
-    world = posed_again(opened.world, config)
+    config = resolve_settings(requested, opened.dataset, runtime.device)
+    world = adapted_problem(opened.world, config)
     if config.recipe == "own":
-        config = replace(config, {name: rows for name, rows in batch_sizes(world).items() if name not in asked})
+        config = replace(config, {name: rows for name, rows in batch_sizes(world).items() if name not in requested})
     method = config.options.method()
     method.refuse(config, world.training)
     refuse_large_batches(world.training, config.training, method.uses_labels)

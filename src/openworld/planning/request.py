@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openworld.config import Config, by_keys, flatten, replace
+from openworld.compute.runtime import Runtime
+from openworld.core.config import Config
+from openworld.core.errors import UserError, named
+from openworld.core.fields import by_keys, flatten, replace
 from openworld.data.dataset import Dataset
-from openworld.data.opening import found_again
-from openworld.data.problem import pose
-from openworld.errors import UserError, named
+from openworld.data.opening import stable_name
+from openworld.data.problem import load_problem
 from openworld.planning.prepare import prepare_run
-from openworld.planning.settings import recipe_config, with_whole_paths
-from openworld.record import RunFolder, new_path
-from openworld.runtime import Runtime
-from openworld.train import train
+from openworld.planning.settings import recipe_config, with_absolute_paths
+from openworld.runs.folder import RunFolder, new_path
+from openworld.training.loop import train
 
 LENGTHS = ("steps", "epoch_steps")
 """What minutes settle."""
@@ -40,24 +41,24 @@ class Request:
         return new_path(recipe.data, method, seed)
 
 
-def carry_out(request: Request, folder: RunFolder, runtime: Runtime) -> dict[str, Any]:
+def execute(request: Request, folder: RunFolder, runtime: Runtime) -> dict[str, Any]:
     """Train, in this folder, and give the summary."""
     if not request.resume:
         RunFolder.new(folder.path)
     elif folder.exists:
-        return go_on(request, folder, runtime)
+        return resume_run(request, folder, runtime)
     begun = folder.request() if request.resume else None
     if begun is None:
         RunFolder.new(folder.path)
-    asked, minutes = merged(request, **begun) if begun else (request.settings, request.minutes)
-    plan = prepare_run(asked, runtime, folder.path, minutes, request.dataset)
-    if request.resume and not begun and "data" not in asked:
+    requested, minutes = merged(request, **begun) if begun else (request.settings, request.minutes)
+    plan = prepare_run(requested, runtime, folder.path, minutes, request.dataset)
+    if request.resume and not begun and "data" not in requested:
         tell(runtime, f"{folder.path} held no run: a new one begins, on {plan.config.data}")
     tell(runtime, *plan.lines)
     return train(plan.config, folder, runtime, plan.world)
 
 
-def go_on(request: Request, folder: RunFolder, runtime: Runtime) -> dict[str, Any]:
+def resume_run(request: Request, folder: RunFolder, runtime: Runtime) -> dict[str, Any]:
     """From the newest sound checkpoint; of a finished run, its result."""
     config = unchanged(folder, request.settings)
     if request.minutes is not None:
@@ -66,20 +67,20 @@ def go_on(request: Request, folder: RunFolder, runtime: Runtime) -> dict[str, An
     if summary:
         tell(runtime, f"{folder.path} was finished before; its result:")
         return summary
-    world = pose(config, runtime, folder.split(), request.dataset) if request.dataset else None
+    world = load_problem(config, runtime, folder.split(), request.dataset) if request.dataset else None
     return train(config, folder, runtime, world)
 
 
-def merged(request: Request, asked: dict[str, Any], minutes: float | None) -> tuple[dict[str, Any], float | None]:
+def merged(request: Request, requested: dict[str, Any], minutes: float | None) -> tuple[dict[str, Any], float | None]:
     """What was asked for when a run's features were begun, but for what is asked for now."""
-    now, data = request.settings, asked.get("data", Config.data)
-    if found_again(now.get("data", data)) != data:
+    now, data = request.settings, requested.get("data", Config.data)
+    if stable_name(now.get("data", data)) != data:
         raise UserError(f"the run was started with data = {data}, not {now['data']}: start a new one for that")
     if "steps" in now:
         minutes = None
     if request.minutes is not None:
-        minutes, asked = request.minutes, {name: value for name, value in asked.items() if name not in LENGTHS}
-    return over(asked, now), minutes
+        minutes, requested = request.minutes, {name: value for name, value in requested.items() if name not in LENGTHS}
+    return over(requested, now), minutes
 
 
 def over(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
@@ -87,14 +88,14 @@ def over(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in before.items() if name not in now}, **now}
 
 
-def unchanged(folder: RunFolder, asked: dict[str, Any]) -> Config:
+def unchanged(folder: RunFolder, requested: dict[str, Any]) -> Config:
     """A resumed run goes on as it began; only a folder or file may have moved, which the fingerprint guards."""
     config = folder.config()
     before = flatten(config)
-    asked = by_keys(with_whole_paths({"data": config.data, **asked}), *config.methods)
-    data = asked["data"]
+    requested = by_keys(with_absolute_paths({"data": config.data, **requested}), *config.methods)
+    data = requested["data"]
     is_path = Path(data).exists() and Path(config.data).is_absolute()
-    for key, value in asked.items():
+    for key, value in requested.items():
         may_differ = key == "data" and is_path and not folder.summary()
         is_settled = (
             (key, value) == ("recipe", "auto")
@@ -108,7 +109,7 @@ def unchanged(folder: RunFolder, asked: dict[str, Any]) -> Config:
     return replace(config, {"data": data})
 
 
-def how_to_go_on(folder: RunFolder) -> str:
+def resume_hint(folder: RunFolder) -> str:
     """What to do after a stop."""
     if folder.exists or folder.request():
         return f"continue with: {folder.resume_command}"

@@ -6,106 +6,99 @@ from typing import Any
 import numpy as np
 import torch
 
-from openworld.config import (
-    FEATURES_RUN,
-    Config,
-    Problem,
-    by_keys,
-    did_you_mean,
-    methods_of,
-    options,
-    refuse_unknown_method,
-    replace,
-)
+from openworld.core.config import FEATURES_RUN, Config, Problem, methods_of, refuse_unknown_method
+from openworld.core.errors import UserError, did_you_mean, named
+from openworld.core.fields import by_keys, options, replace
+from openworld.core.recipes import RECIPES, recipe_for
 from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import BadImage, image_size
-from openworld.data.opening import found_again
+from openworld.data.opening import stable_name
 from openworld.data.problem import OpenWorld, is_file_of_shares
-from openworld.errors import UserError, named
 from openworld.methods import METHODS
-from openworld.recipes import RECIPES, recipe_for
-from openworld.record import RunFolder
+from openworld.runs.folder import RunFolder
 
 LARGEST_SIDE = {"cpu": 64, "cuda": 256}
 """Of the images of own data. On a GPU 256, of which a view shows 224."""
 
 
-def recipe_config(asked: dict[str, Any]) -> Config:
+def recipe_config(requested: dict[str, Any]) -> Config:
     """The recipe for the data that was asked for: what can be known without opening it."""
-    data = found_again(asked.get("data", Config.data))
-    if "method" in asked:
-        refuse_unknown_method(asked["method"])
-    recipe = recipe_for(asked.get("recipe", "auto"), data, data in BENCHMARKS, asked.get("method"))
+    data = stable_name(requested.get("data", Config.data))
+    if "method" in requested:
+        refuse_unknown_method(requested["method"])
+    recipe = recipe_for(requested.get("recipe", "auto"), data, data in BENCHMARKS, requested.get("method"))
     return replace(RECIPES[recipe](data), {"recipe": recipe})
 
 
-def keyed(asked: dict[str, Any]) -> dict[str, Any]:
+def with_keys(requested: dict[str, Any]) -> dict[str, Any]:
     """By keys: an option that is named without its method is the run's, or that of the features it begins with."""
-    recipe = recipe_config(asked)
-    return by_keys(asked, *methods_of(asked.get("method", recipe.method), asked.get("start", recipe.training.start)))
+    recipe = recipe_config(requested)
+    return by_keys(
+        requested, *methods_of(requested.get("method", recipe.method), requested.get("start", recipe.training.start))
+    )
 
 
-def settle(asked: dict[str, Any], dataset: Dataset, device: torch.device) -> Config:
+def resolve_settings(requested: dict[str, Any], dataset: Dataset, device: torch.device) -> Config:
     """The whole configuration; what was asked for is given by its keys."""
-    config = recipe_config(asked)
-    asked = {**asked, "recipe": config.recipe, "data": config.data}
-    config = replace(config, {**class_settings(dataset), "method": asked.get("method", config.method)})
+    config = recipe_config(requested)
+    requested = {**requested, "recipe": config.recipe, "data": config.data}
+    config = replace(config, {**class_settings(dataset), "method": requested.get("method", config.method)})
     if config.recipe == "own":
         config = replace(config, own_settings(dataset, device, config))
-    start = asked.get("start")
+    start = requested.get("start")
     if start not in (None, FEATURES_RUN):
         try:
             RunFolder.open(Path(start))
         except UserError as error:
             raise UserError(f"{named('start')} {error}{did_you_mean(start, [FEATURES_RUN])}") from None
-        asked |= {"start_steps": None}
-    methods = methods_of(config.method, asked.get("start", config.training.start))
+        requested |= {"start_steps": None}
+    methods = methods_of(config.method, requested.get("start", config.training.start))
     mine = {option.key for option in options(*methods)}
-    settled = replace(config, with_whole_paths({key: value for key, value in asked.items() if key in mine}))
-    refuse_idle_settings(asked, config, settled, dataset)
-    return with_its_steps(settled, asked)
+    settled = replace(config, with_absolute_paths({key: value for key, value in requested.items() if key in mine}))
+    refuse_idle_settings(requested, config, settled, dataset)
+    return with_its_steps(settled, requested)
 
 
-def with_its_steps(config: Config, asked: dict[str, Any]) -> Config:
+def with_its_steps(config: Config, requested: dict[str, Any]) -> Config:
     """A method that is fitted once makes none."""
     if config.options.method().makes_steps:
         if not config.training.steps:
             raise UserError(f"{named('steps')} is 0; it must be 1 or more")
         return config
-    if asked.get("steps"):
+    if requested.get("steps"):
         raise UserError(f"{named('steps')} does nothing: {config.method} is fitted once, not trained by steps")
     return replace(config, {"steps": 0})
 
 
-def with_whole_paths(asked: dict[str, Any]) -> dict[str, Any]:
+def with_absolute_paths(requested: dict[str, Any]) -> dict[str, Any]:
     """With files and folders as they are found from every working directory."""
     paths = {}
-    if "data" in asked:
-        paths["data"] = found_again(asked["data"])
-    if is_file_of_shares(asked.get("prior")) and Path(asked["prior"]).is_file():
-        paths["prior"] = str(Path(asked["prior"]).absolute())
-    if asked.get("start") not in (None, FEATURES_RUN):
-        paths["start"] = str(Path(asked["start"]).absolute())
-    return {**asked, **paths}
+    if "data" in requested:
+        paths["data"] = stable_name(requested["data"])
+    if is_file_of_shares(requested.get("prior")) and Path(requested["prior"]).is_file():
+        paths["prior"] = str(Path(requested["prior"]).absolute())
+    if requested.get("start") not in (None, FEATURES_RUN):
+        paths["start"] = str(Path(requested["start"]).absolute())
+    return {**requested, **paths}
 
 
-def refuse_idle_settings(asked: dict[str, Any], usual: Config, config: Config, dataset: Dataset) -> None:
+def refuse_idle_settings(requested: dict[str, Any], usual: Config, config: Config, dataset: Dataset) -> None:
     """What was asked for in vain. A default asks for nothing, nor does what would be so anyway."""
     for name in ("novel", "labelled", "imbalance"):
-        if dataset.is_labelled is not None and asked.get(name, getattr(Problem, name)) != getattr(Problem, name):
+        if dataset.is_labelled is not None and requested.get(name, getattr(Problem, name)) != getattr(Problem, name):
             raise UserError(f"{named(name)} turns a fully labelled set into a problem; {dataset.name} is one already")
     for name, needed in config.options.needs.items():
         default, usually = (getattr(each, name) for each in (type(config.options), usual.options))
-        value = asked.get(f"{config.method}.{name}", default)
+        value = requested.get(f"{config.method}.{name}", default)
         if value not in (default, usually) and not getattr(config.options, needed):
             raise UserError(f"{named(name)} does nothing without {named(needed)}: add that, or leave {named(name)} out")
     for option in options(*METHODS):
         is_of_other = option.section in METHODS.keys() - {*config.methods}
-        if is_of_other and asked.get(option.key, option.default) != option.default:
+        if is_of_other and requested.get(option.key, option.default) != option.default:
             told, whose = named(option.key), named("method", option.section)
             raise UserError(f"{told} is for {whose}: add that, or leave {told} out")
-    if dataset.has_features and asked.get("image_size"):
+    if dataset.has_features and requested.get("image_size"):
         raise UserError(f"{named('image_size')} is for images, and {dataset.name} holds features: leave it out")
 
 

@@ -1,0 +1,179 @@
+"""The fields of the configuration as flags, keys and settings see them."""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from openworld.core.config import FEATURES_RUN, SECTIONS, Config, methods_of, refuse_unknown_method
+from openworld.core.errors import UserError, did_you_mean, named
+from openworld.methods import METHODS, MethodOptions
+
+
+@dataclass(frozen=True)
+class Option:
+    """One field of the configuration, or of a method's options."""
+
+    section: str
+    """Empty for a field of the configuration itself; else one of its sections, or a method."""
+    name: str
+    type: Any
+    default: Any
+    help: str
+
+    @property
+    def key(self) -> str:
+        """By which settings are handed about. That of a method's option says whose it is: several may share a name."""
+        return f"{self.section}.{self.name}" if self.section in METHODS else self.name
+
+    @property
+    def kind(self) -> type:
+        """What a value is made by: str, int, float or bool."""
+        if self.choices or self.type == str | None:
+            return str
+        return int if self.type == int | None or self.may_be_auto else self.type
+
+    @property
+    def may_be_auto(self) -> bool:
+        """Whether the word auto may stand for a number."""
+        return self.type == int | Literal["auto"] | None
+
+    @property
+    def choices(self) -> tuple[str, ...] | None:
+        if self.section == "" and self.name == "method":
+            return tuple(METHODS)
+        return get_args(self.type) if get_origin(self.type) is Literal else None
+
+
+def options(*methods: str) -> tuple[Option, ...]:
+    """Every field of the configuration, and of the options of these methods."""
+    return (*_common_options(), *itertools.chain.from_iterable(_options(METHODS[name], name) for name in methods))
+
+
+@functools.cache
+def _common_options() -> tuple[Option, ...]:
+    in_sections = (_options(cls, section) for section, cls in SECTIONS.items())
+    return (*_options(Config, ""), *itertools.chain.from_iterable(in_sections))
+
+
+@functools.cache
+def _options(cls: type, section: str) -> tuple[Option, ...]:
+    docs = field_docs(cls)
+    fields = (item for item in dataclasses.fields(cls) if item.name not in {*SECTIONS, "options", "features"})
+    return tuple(Option(section, item.name, item.type, item.default, docs[item.name]) for item in fields)
+
+
+def field_docs(cls: type) -> dict[str, str]:
+    """The docstring under each field of a dataclass, inherited ones included, read from the source."""
+    docs = {}
+    for parent in reversed([each for each in cls.__mro__ if dataclasses.is_dataclass(each)]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(parent))).body[0].body
+        docs |= {
+            node.target.id: " ".join(after.value.value.split())
+            for node, after in itertools.pairwise(body)
+            if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr)
+        }
+    return docs
+
+
+def by_keys(settings: Mapping[str, Any], *methods: str) -> dict[str, Any]:
+    """Settings by their keys: an option without a method's name is that of the first of these methods that has it.
+
+    An option of a method that one of these builds upon is that one's. Of two that mean the same, the later one counts.
+    """
+    keys = {option.key for option in options(*METHODS)}
+    found = {}
+    for name, value in settings.items():
+        owners = [method for method in METHODS if f"{method}.{name}" in keys]
+        mine = [method for method in methods if method in owners]
+        if name in keys:
+            found[_inherited(name, methods)] = value
+        elif mine:
+            found[f"{mine[0]}.{name}"] = value
+        elif owners:
+            which = " or ".join(named("method", owner) for owner in owners)
+            raise UserError(f"{named(name)} is for {which}: add that, or leave {named(name)} out")
+        else:
+            raise UserError(f"{name}: there is no such setting{did_you_mean(name, all_names())}")
+    return found
+
+
+def _inherited(key: str, methods: tuple[str, ...]) -> str:
+    """Of trssl.epsilon, trssl+.epsilon where that method trains."""
+    owner, _, name = key.rpartition(".")
+    heirs = (method for method in methods if owner in METHODS and issubclass(METHODS[method], METHODS[owner]))
+    return key if owner in methods else next((f"{heir}.{name}" for heir in heirs), key)
+
+
+def all_names() -> list[str]:
+    """What a person may call a setting."""
+    return list(dict.fromkeys([*(o.name for o in options(*METHODS)), *(o.key for o in options(*METHODS))]))
+
+
+def replace(config: Config, values: Mapping[str, Any]) -> Config:
+    """A configuration with some settings changed; of another method, with what the options of both have in common."""
+    method, start = values.get("method", config.method), values.get("start", config.training.start)
+    refuse_unknown_method(method)
+    methods = methods_of(method, start)
+    chosen = by_keys(values, *methods)
+    places = {option.key: option for option in options(*methods)}
+    foreign = next((key for key in chosen if key not in places), None)
+    if foreign:
+        raise UserError(f"{named(foreign)} is for {named('method', foreign.partition('.')[0])}: leave it out")
+    changes: dict[str, dict[str, Any]] = {}
+    for key, value in chosen.items():
+        changes.setdefault(places[key].section, {})[places[key].name] = value
+    of_methods = {name: changes.pop(name, {}) for name in methods}
+    sections = {
+        section: dataclasses.replace(getattr(config, section), **changes.pop(section))
+        for section in SECTIONS
+        if section in changes
+    }
+    new_options = dataclasses.replace(options_for(method, config), **of_methods[method])
+    features = None
+    if len(methods) > 1:
+        features = dataclasses.replace(config.features or METHODS[FEATURES_RUN](), **of_methods[FEATURES_RUN])
+    return dataclasses.replace(config, **changes.get("", {}), **sections, options=new_options, features=features)
+
+
+def options_for(method: str, config: Config) -> MethodOptions:
+    """Those of the configuration; of another method its own, with what both inherit from one method as it is there."""
+    kind = METHODS[method]
+    if method == config.method:
+        return config.options
+    ancestors = {*kind.__mro__} & {*type(config.options).__mro__}
+    shared = {item.name for each in ancestors if dataclasses.is_dataclass(each) for item in dataclasses.fields(each)}
+    return kind(**{name: getattr(config.options, name) for name in shared})
+
+
+def flatten(config: Config) -> dict[str, Any]:
+    """The values of all fields by their keys: the inverse of `replace`."""
+
+    def place(option: Option) -> Any:
+        if option.section == "":
+            return config
+        of_methods = dict(zip(config.methods, (config.options, config.features), strict=False))
+        return of_methods.get(option.section) or getattr(config, option.section)
+
+    return {option.key: getattr(place(option), option.name) for option in options(*config.methods)}
+
+
+def typed(option: Option, value: Any) -> Any:
+    """The value as the field's type; 1 is good for a float, and nothing else is bent."""
+    if option.choices:
+        if value not in option.choices:
+            raise UserError(f"{option.name} is {value!r}; it must be one of {', '.join(option.choices)}")
+        return value
+    if option.may_be_auto and value == "auto":
+        return value
+    if option.kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not option.kind:
+        or_auto = ", or auto" if option.may_be_auto else ""
+        raise UserError(f"{option.name} is {value!r}; it must be of type {option.kind.__name__}{or_auto}")
+    return value

@@ -1,0 +1,61 @@
+"""The bodies of networks by name: what turns samples into features."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+from openworld.nets.resnet import BasicBlock, Bottleneck, ResNet, cifar_stem, standard_stem, strided_stem, tiny_stem
+
+Shape = tuple[int, ...]
+"""Of a sample as a network sees it: (C, H, W) of an image, (D,) of features."""
+
+
+class MLP(nn.Module):
+    """For features that were made elsewhere: layers with BatchNorm in between."""
+
+    def __init__(self, features_in: int, widths: Sequence[int]):
+        super().__init__()
+        layers: list[nn.Module] = []
+        for width in widths:
+            layers += [nn.Linear(features_in, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(inplace=True)]
+            features_in = width
+        self.layers = nn.Sequential(*layers)
+        self.num_features = features_in
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.layers(features)
+
+
+class Identity(nn.Module):
+    """Pixels or features, normalised, as they are."""
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.num_features = math.prod(shape)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        return samples.flatten(1)
+
+
+def _resnet18(stem: Callable[[int, int], nn.Module]) -> Callable[[Shape], ResNet]:
+    return lambda shape: ResNet(BasicBlock, (2, 2, 2, 2), (64, 128, 256, 512), stem, shape[0])
+
+
+def _resnet50(stem: Callable[[int, int], nn.Module]) -> Callable[[Shape], ResNet]:
+    return lambda shape: ResNet(Bottleneck, (3, 4, 6, 3), (64, 128, 256, 512), stem, shape[0])
+
+
+BODIES: dict[str, Callable[[Shape], nn.Module]] = {
+    "resnet18-cifar": _resnet18(cifar_stem),
+    "resnet18-tiny": _resnet18(tiny_stem),
+    "resnet18": _resnet18(standard_stem),
+    "resnet50-cifar": _resnet50(cifar_stem),
+    "resnet50-tiny": _resnet50(tiny_stem),
+    "resnet50": _resnet50(standard_stem),
+    "mlp": lambda shape: MLP(shape[0], (512, 256)),
+    "small-32": lambda shape: ResNet(BasicBlock, (1, 1, 1), (32, 64, 128), strided_stem(2), shape[0]),
+    "small-64": lambda shape: ResNet(BasicBlock, (1, 1, 1), (32, 64, 128), strided_stem(4), shape[0]),
+    "small": lambda shape: ResNet(BasicBlock, (1, 1), (32, 64), cifar_stem, shape[0]),
+    "identity": Identity,
+}

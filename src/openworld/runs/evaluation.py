@@ -1,0 +1,134 @@
+"""What a network makes of samples: predictions, and accuracies where their classes are known."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from openworld.compute.runtime import Runtime
+from openworld.core.config import Config
+from openworld.core.errors import UserError
+from openworld.data.problem import OpenWorld, TrainingSet, Truth, load_problem
+from openworld.nets.building import inference_network
+from openworld.nets.features import extract
+from openworld.nets.network import Network
+from openworld.ops.metrics import (
+    PROTOCOLS,
+    accuracy,
+    adjusted_rand_index,
+    confusion_matrix,
+    normalised_mutual_information,
+    novel_as_seen,
+)
+from openworld.ops.probes import linear_probe_accuracy, neighbours_accuracy
+from openworld.runs.folder import RunFolder
+
+
+@torch.no_grad()
+def predict_logits(network: Network, truth: Truth, data: TrainingSet) -> Tensor:
+    """(N, K), without augmentation; of a network in evaluation mode."""
+    return torch.cat([network(data.family.plain(chunk)) for chunk in truth.samples.chunks()])
+
+
+def predict_and_count(network: Network, truth: Truth, data: TrainingSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of the samples whose class is known: their classes, (N, K) logits, and the confusion matrix."""
+    known = truth.labels >= 0
+    labels = truth.labels[known]
+    logits = predict_logits(network, truth, data).cpu().numpy()[known]
+    num_classes = max(int(labels.max()) + 1, data.num_seen)
+    return labels, logits, confusion_matrix(labels, logits.argmax(axis=1), num_classes, logits.shape[1])
+
+
+def progress_scores(network: Network, truth: Truth, data: TrainingSet) -> dict[str, float | None]:
+    """The strict accuracies, and what novel accuracy is made of, to be logged while training.
+
+    `novel_as_seen` is the share of novel samples lost to seen classes; `novel_only` is the accuracy that
+    novel samples would have if only novel outputs could answer.
+    """
+    num_seen = data.num_seen
+    labels, logits, counts = predict_and_count(network, truth, data)
+    scores = accuracy(counts, num_seen, "trssl")
+    is_novel = labels >= num_seen
+    novel_only = None
+    if is_novel.any() and logits.shape[1] > num_seen:
+        among_novel = num_seen + logits[is_novel, num_seen:].argmax(axis=1)
+        novel_counts = confusion_matrix(labels[is_novel], among_novel, *counts.shape)
+        novel_only = accuracy(novel_counts, num_seen, "trssl").novel
+    return {
+        "seen": scores.seen,
+        "novel": scores.novel,
+        "all": scores.all,
+        "novel_as_seen": novel_as_seen(counts, num_seen),
+        "novel_only": novel_only,
+    }
+
+
+def evaluate_part(network: Network, world: OpenWorld, part: str | None) -> dict[str, Any]:
+    """Accuracies on a part, `test` or `unlabelled`, under every protocol, and its NMI and ARI."""
+    if part is None:
+        return {"part": None, "protocols": {}, "nmi": None, "ari": None}
+    num_seen = world.training.num_seen
+    _, _, counts = predict_and_count(network, world.truths[part], world.training)
+    return {"part": part, **scores_of_counts(counts, num_seen)}
+
+
+def scores_of_counts(counts: np.ndarray, num_seen: int) -> dict[str, Any]:
+    """All that is read from a confusion matrix."""
+    return {
+        "protocols": {protocol: vars(accuracy(counts, num_seen, protocol)) for protocol in PROTOCOLS},
+        "nmi": normalised_mutual_information(counts),
+        "ari": adjusted_rand_index(counts),
+    }
+
+
+def probe_features(network: Network, world: OpenWorld) -> dict[str, float] | None:
+    """What the features are worth: accuracies on the test part when all training samples come with their classes."""
+    data, train = world.training, world.truths["unlabelled"]
+    if "test" not in world.truths or (train.labels < 0).any() or (world.truths["test"].labels < 0).any():
+        return None
+    known = torch.cat([extract(network, part, data.family) for part in (data.labelled, data.unlabelled)])
+    labels = torch.cat([data.labels, torch.from_numpy(train.labels).to(data.device)])
+    judged = extract(network, world.truths["test"].samples, data.family)
+    truth = torch.from_numpy(world.truths["test"].labels).to(data.device)
+    return {
+        "neighbours": neighbours_accuracy(known, labels, judged, truth),
+        "linear": linear_probe_accuracy(known, labels, judged, truth),
+    }
+
+
+def evaluate_run(run: RunFolder, part: str | None, runtime: Runtime, warn: Callable[[str], None]) -> dict[str, Any]:
+    """The averaged model of a run's newest checkpoint, evaluated anew."""
+    config = run.config()
+    world = load_problem(config, runtime, run.split())
+    part = part or world.evaluated_part
+    if part not in world.truths or not world.truths[part].is_known:
+        unknown = f"its {part} part" if part else "its samples"
+        raise UserError(f"{config.data}: the true classes of {unknown} are not known, so accuracy cannot be measured")
+    network, step = load_average(run, config, runtime.device, warn)
+    return {"run": str(run.path), "step": step, **evaluate_part(network, world, part)}
+
+
+def load_average(
+    run: RunFolder, config: Config, device: torch.device, warn: Callable[[str], None]
+) -> tuple[Network, int]:
+    """The averaged model of a run's newest checkpoint, as it answers; and the step. The data is not needed."""
+    saved = run.newest_checkpoint(warn)
+    if saved is None:
+        way_on = "train it again" if run.summary() else f"{run.resume_command} goes on with it"
+        raise UserError(f"{run.path} has no sound checkpoint: {way_on}")
+    if saved.step < config.training.steps:
+        state = "has lost its last checkpoint" if run.summary() else "is not finished"
+        warn(f"{run.path} {state}: this is step {saved.step} of {config.training.steps}")
+    split, facts = run.split_and_facts()
+    shape, class_names = facts.get("sample_shape"), facts.get("class_names")
+    if shape is None or class_names is None:
+        raise UserError(f"{run.path}: its split.json does not describe its samples; train it anew with this version")
+    weights = saved.tensors("average")
+    try:
+        network = inference_network(config, tuple(shape), split.num_seen, len(class_names), weights, device)
+    except (RuntimeError, KeyError):
+        misfit = "split.json, config.toml and checkpoint do not fit each other"
+        raise UserError(f"{run.path} is damaged: {misfit}") from None
+    return network, saved.step

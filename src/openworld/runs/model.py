@@ -1,0 +1,126 @@
+"""A trained network that answers for new samples. It needs its run folder, not the data that it was trained on."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from openworld.core.config import Config
+from openworld.core.config_files import parsed_toml, restored_config, write_toml
+from openworld.core.formats import upgraded_export
+from openworld.data.augment import Family, family
+from openworld.data.split import Split
+from openworld.nets.building import inference_network
+from openworld.nets.network import Network
+from openworld.ops.rng import generator
+from openworld.ops.uncertainty import view_uncertainty
+from openworld.runs.classes import Classes
+from openworld.runs.evaluation import load_average
+from openworld.runs.folder import RunFolder
+from openworld.runs.outputs import class_probabilities
+
+
+@dataclass(frozen=True)
+class Model:
+    """The averaged network of a run's newest checkpoint, and the names of its classes."""
+
+    network: Network
+    classes: Classes
+    sample_shape: tuple[int, ...]
+    """(C, H, W) of an image, (D,) of features."""
+    family: Family
+    """How views of a sample are made."""
+    temperature: float
+    """Of the softmax that makes logits probabilities."""
+    step: int
+    device: torch.device
+
+    @classmethod
+    def load(cls, run: RunFolder, device: torch.device, warn: Callable[[str], None]) -> "Model":
+        config, (_, facts) = run.config(), run.split_and_facts()
+        network, step = load_average(run, config, device, warn)
+        return cls.around(network, config, Classes.of(run), tuple(facts["sample_shape"]), step)
+
+    @classmethod
+    def restored(
+        cls,
+        config: Config,
+        classes: Classes,
+        sample_shape: tuple[int, ...],
+        weights: dict[str, Tensor],
+        step: int,
+        device: torch.device,
+    ) -> "Model":
+        """Without a run folder, from what was taken out of one; a RuntimeError where weights are of another network."""
+        network = inference_network(config, sample_shape, classes.num_seen, len(classes.outputs), weights, device)
+        return cls.around(network, config, classes, sample_shape, step)
+
+    @classmethod
+    def around(
+        cls, network: Network, config: Config, classes: Classes, sample_shape: tuple[int, ...], step: int
+    ) -> "Model":
+        views = family(config.training.augment, network.mean.flatten(), network.std.flatten())
+        return cls(network, classes, sample_shape, views, config.answers.temperature, step, network.mean.device)
+
+    @property
+    def takes_images(self) -> bool:
+        return len(self.sample_shape) == 3
+
+    @torch.no_grad()
+    def probabilities(self, samples: Tensor) -> Tensor:
+        """(N, M) the probability of each class; of uint8 images (N, C, H, W) or float features (N, D)."""
+        return self._probabilities(self.family.plain(samples.to(self.device)))
+
+    @torch.no_grad()
+    def features(self, samples: Tensor) -> Tensor:
+        """(N, D) unit vectors, on which the classes are told apart."""
+        return torch.nn.functional.normalize(self.network.features(self.family.plain(samples.to(self.device))))
+
+    @torch.no_grad()
+    def uncertainty(self, samples: Tensor, num_views: int) -> Tensor:
+        """(N,) how much the probability of the favourite class changes over random views.
+
+        All samples are changed in the same ways, so that no answer hangs on which others are requested about with it.
+        """
+        samples = samples.to(self.device)
+        views = []
+        for view in range(num_views):
+            numbers = self.family.draw(samples[:1], generator(0, "predict", view, device=self.device))
+            for_all = numbers.expand(len(numbers), len(samples), *numbers.shape[2:])
+            views.append(self._probabilities(self.family.view(samples, for_all)))
+        return view_uncertainty(torch.stack(views).log())
+
+    def _probabilities(self, shown: Tensor) -> Tensor:
+        return class_probabilities(self.network(shown), self.classes, self.temperature)
+
+
+@dataclass(frozen=True)
+class PackedModel:
+    """A model as texts and bytes, to be kept or sent without its run folder."""
+
+    config: str
+    """As TOML."""
+    split: str
+    """As JSON: what goes in, and what the outputs are called."""
+    weights: bytes
+    """Of the averaged network, as safetensors."""
+    step: int
+
+    @classmethod
+    def of(cls, run: RunFolder) -> "PackedModel":
+        """Of a finished run."""
+        saved = run.newest_checkpoint(warnings.warn)
+        return cls(write_toml(run.config()), run.split(), to_bytes(saved.tensors("average")), saved.step)
+
+    def model(self, device: torch.device) -> Model:
+        where = "a packed model"
+        tree = parsed_toml(self.config, where)
+        config, _ = restored_config(tree, where)
+        split, facts = Split.from_json(self.split, where)
+        classes = Classes(tuple(facts["class_names"]), split.num_seen)
+        weights = upgraded_export(from_bytes(self.weights), tree)
+        return Model.restored(config, classes, tuple(facts["sample_shape"]), weights, self.step, device)

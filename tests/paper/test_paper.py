@@ -1,0 +1,79 @@
+"""The paper's items, beside what was recorded."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from worlds import run
+
+from openworld import paper
+from openworld.paper import records as recorded
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+@pytest.mark.parametrize("item", paper.ITEMS)
+def test_an_item_is_printed_and_drawn(item, tmp_path, capsys):
+    assert run("paper", item, "--out", tmp_path) == 0
+    output = capsys.readouterr().out
+    table = paper.table_of(item)
+    assert table.title.split(",")[0][:20] in output
+    assert (tmp_path / f"{item}.png").exists() == bool(table.lines)
+    if table.lines:
+        with Image.open(tmp_path / f"{item}.png") as picture:
+            assert min(picture.size) > 200
+
+
+def test_every_cell_has_its_column():
+    for item in paper.ITEMS:
+        table = paper.table_of(item)
+        assert {len(row) for row in table.rows} == {len(table.header)}
+
+
+def test_the_estimates_are_those_recorded():
+    estimates = json.loads((RESULTS / "estimation-cifar100.json").read_text())["estimates"]
+    row = next(row for row in paper.estimation().texts() if row[0] == "cifar100")
+    assert row[1:4] == ("100", "117", "87")
+    ours = [estimates[way] for way in ("neighbours", "paper", "paper-plain")]
+    assert list(row[4:]) == ["{num_classes} ({low}-{high})".format(**estimate) for estimate in ours]
+
+
+def test_json_has_the_interval_of_an_estimate(capsys):
+    told = json.loads((RESULTS / "estimation-cifar100.json").read_text())["estimates"]["neighbours"]
+    assert run("paper", "estimation", "--json") == 0
+    row = next(row for row in json.loads(capsys.readouterr().out)["rows"] if row[0] == "cifar100")
+    assert row[1:5] == [100, 117, 87, {key: told[key] for key in ("num_classes", "low", "high")}]
+
+
+def test_the_default_estimator_is_within_5_per_cent_on_cifar100():
+    result = json.loads((RESULTS / "estimation-cifar100.json").read_text())
+    assert abs(result["estimates"]["neighbours"]["num_classes"] / result["true_classes"] - 1) <= 0.05
+
+
+def test_wrong_numbers_of_classes_span_a_quarter_each_way():
+    counts = [float(row[0]) for row in paper.sensitivity().rows]
+    assert (min(counts), max(counts)) == (75, 125)
+    assert counts == sorted(counts)
+
+
+def test_what_was_not_recorded_is_a_dash(monkeypatch, tmp_path):
+    monkeypatch.setattr(recorded, "results_dir", lambda: tmp_path)
+    assert {row[4] for row in paper.estimation().texts()} == {"-"}
+    assert paper.sensitivity().rows == []
+    assert run("paper", "estimation", "--out", tmp_path / "out") == 0
+    assert not (tmp_path / "out").exists()  # there is nothing to draw
+
+
+def test_without_an_item_all_are_listed(capsys):
+    assert run("paper") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(paper.ITEMS)
+    assert max(map(len, lines)) <= 80
+    assert run("paper", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == list(paper.ITEMS)
+
+
+def test_an_unknown_item_is_answered_in_one_line(refused):
+    items = "table1, labels50, estimation, sensitivity"
+    assert refused("paper", "table9") == f"openworld: table9: no such item of the paper (there are {items})"

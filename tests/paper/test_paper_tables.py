@@ -1,0 +1,250 @@
+"""The paper's tables of accuracies: which recorded runs get in, and what their rows say."""
+
+import json
+import shutil
+
+import pytest
+from paper_results import ours, results_fixture, script  # noqa: F401
+from worlds import run
+
+from openworld.core.config import Config
+from openworld.core.config_files import write_toml
+from openworld.core.fields import replace as with_settings
+from openworld.core.recipes import RECIPES
+from openworld.methods.trssl_options import TrsslOptions
+from openworld.paper import accuracy, table_of
+from openworld.paper.accuracy import TABLES
+from openworld.paper.tables import PARTS
+
+SCORES = {0: (60.0, 40.0, 50.0), 1: (62.0, 44.0, 53.0), 2: (64.0, 48.0, 56.5)}
+
+
+def a_result(seed: int = 0, settings: dict | None = None, **fields) -> dict:
+    """What would be recorded of a run of CIFAR-100 with 10% of the labels; other settings, other fields."""
+    settings = {"seed": seed, "steps": 40_000, **(settings or {})}
+    config = with_settings(RECIPES[fields.get("recipe", "paper")]("cifar100"), settings)
+    return {
+        **dict(zip(PARTS, SCORES[seed], strict=True)),
+        **{"part": "test", "protocol": "trssl", "num_classes": 100, "num_classes_estimated": False, "num_seen": 50},
+        **{"steps": config.training.steps, "seconds": 600.0, "total_seconds": 600.0, "seed": seed},
+        **{"dataset": "cifar100", "labelled": 10.0, "novel_share": 50.0, "imbalance": 1.0, "prior": "known"},
+        **{"method": "trssl", "start": None, "recipe": "paper", "switches": [], "device": "NVIDIA H200"},
+        **{"dropped_images": 0, "config": write_toml(config), **fields},
+    }
+
+
+# Rows -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("item", "own", "rivals"),
+    [
+        (
+            "table1",
+            {
+                "cifar10": ("94.9", "89.6", "92.2"),
+                "cifar100": ("68.5", "52.1", "60.3"),
+                "imagenet100": ("82.6", "67.8", "75.4"),
+            },
+            {"cifar100, ORCA": ("52.5", "31.8", "38.6"), "imagenet100, UNO": ("66.0", "42.2", "53.3")},
+        ),
+        (
+            "labels50",
+            {
+                "cifar10": ("96.8", "92.8", "94.8"),
+                "cifar100": ("80.2", "49.3", "64.7"),
+                "tiny-imagenet": ("59.1", "24.2", "41.7"),
+            },
+            {"cifar100, ORCA": ("66.9", "43.0", "48.1"), "tiny-imagenet, UNO": ("46.5", "15.7", "30.3")},
+        ),
+    ],
+)
+def test_what_the_paper_prints(item, own, rivals):
+    printed = {row[0].removesuffix(" (paper)"): row[1:4] for row in table_of(item).texts()}
+    for method, scores in {**{f"{data}, TRSSL": scores for data, scores in own.items()}, **rivals}.items():
+        assert printed[method] == scores
+    assert list(TABLES[item].rows) == list(own)
+
+
+def test_what_is_not_recorded_is_said(results):
+    for item, table in TABLES.items():
+        for data in table.rows:
+            assert ours(item, data) == [(f"{data}, ours: not recorded", *"-------")]
+
+
+def test_a_row_is_the_mean_and_spread_over_its_seeds(results):
+    results(a_result(1, total_seconds=720.0), a_result(0), a_result(2))
+    row = ("cifar100, paper, 40,000 steps", "62.0±2.0", "44.0±4.0", "53.2±3.3", "-7.1")
+    assert ours() == [(*row, "0, 1, 2", "10.7", "H200")]
+    assert ours("labels50")[0][0] == "cifar100, ours: not recorded"
+    assert ours(data="cifar10")[0][0] == "cifar10, ours: not recorded"
+
+
+@pytest.mark.parametrize("item", TABLES)
+def test_a_terminal_of_80_columns_shows_all_of_what_is_recorded(item, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run("paper", item) == 0
+    printed = capsys.readouterr().out
+    assert "H200" in printed
+    assert "…" not in printed
+
+
+def test_a_single_seed_has_no_spread(results):
+    results(a_result(2, all=61.44))
+    assert ours()[0][1:] == ("64.0", "48.0", "61.4", "+1.1", "2", "10.0", "H200")
+
+
+def test_another_length_recipe_or_setting_is_another_row(results):
+    results(a_result(0), a_result(1, {"steps": 8_000}), a_result(2, {"lr": 0.3, "uncertainty": False}))
+    results(a_result(0, recipe="simclr"))
+    assert [row[0].removeprefix("cifar100, ") for row in ours()] == [
+        "paper, 8,000 steps",
+        "paper, 40,000 steps",
+        "paper --lr 0.3 --no-uncertainty, 40,000 steps",
+        "simclr, 40,000 steps",
+    ]
+
+
+def test_a_run_from_before_a_setting_does_not_pass_for_one_with_it(results):
+    older = a_result(0, recipe="pretrained")
+    lines = write_toml(RECIPES["pretrained"]("cifar100")).splitlines(keepends=True)
+    results({**older, "config": "".join(line for line in lines if not line.startswith("muon"))})
+    assert ours()[0][0] == "cifar100, pretrained --muon 0, 40,000 steps"
+
+
+def features_with(**settings) -> dict:
+    """What is recorded of the features with which a run began."""
+    config = with_settings(RECIPES["simclr"]("cifar100"), settings)
+    return {
+        **{"method": "simclr", "recipe": "simclr", "steps": 20_480, "dataset": "cifar100", "start": None},
+        "config": write_toml(config),
+    }
+
+
+FEATURES = features_with()
+
+
+@pytest.mark.parametrize(
+    ("start_run", "answer"),
+    [
+        ({"steps": 9, "dataset": "cifar100"}, "what it started from is not recorded with it"),
+        ({**FEATURES, "recipe": "older"}, "there is no recipe older any more"),
+        ({**FEATURES, "start": "r/before"}, "what it started from had a start of its own"),
+        ({**FEATURES, "dataset": "tiny-imagenet"}, "it started from other images, tiny-imagenet"),
+    ],
+)
+def test_a_start_that_does_not_belong_keeps_a_run_out(start_run, answer, results):
+    result = a_result(1, {"start": "r/simclr"}, start="r/simclr", start_run=start_run)
+    (objection,) = accuracy.objections(result, "table1")
+    assert answer in objection
+    results(result)
+    assert ours()[0][0] == "cifar100, ours: not recorded"
+
+
+def test_runs_that_began_with_other_features_do_not_share_a_row(results):
+    for seed, features in enumerate([FEATURES, features_with(weight_decay=0.002), features_with(seed=2)]):
+        results(a_result(seed, {"start": "simclr"}, start="simclr", start_run=features))
+    assert [(row[0], row[5]) for row in ours()] == [
+        ("cifar100, paper, simclr 20,480 + 40,000 steps", "0, 2"),
+        ("cifar100, paper, simclr --weight-decay 0.002 20,480 + 40,000 steps", "1"),
+    ]
+
+
+def test_how_often_features_were_looked_at_is_no_other_way(results):
+    for seed, features in enumerate([FEATURES, features_with(epoch_steps=500)]):
+        results(a_result(seed, {"start": "simclr"}, start="simclr", start_run=features))
+    results(a_result(2, {"epoch_steps": 500}))  # for the method itself it is one
+    assert [(row[0], row[5]) for row in ours()] == [
+        ("cifar100, paper --epoch-steps 500, 40,000 steps", "2"),
+        ("cifar100, paper, simclr 20,480 + 40,000 steps", "0, 1"),
+    ]
+
+
+def test_a_relayed_run_says_so_in_its_row(results):
+    started = {"start": "simclr", "start_run": {**FEATURES, "relayed": [100]}}
+    results(a_result(0, relayed=[20_000]), a_result(1, relayed=[]), a_result(2, {"start": "simclr"}, **started))
+    assert sorted(row[0] for row in ours()) == [
+        "cifar100, paper, 40,000 steps",
+        "cifar100, paper, 40,000 steps, relayed",
+        "cifar100, paper, simclr 20,480 + 40,000 steps, relayed",
+    ]
+
+
+def test_a_shorter_run_has_features_as_much_shorter():
+    whole = RECIPES["pretrained"]("cifar100").training
+    name, settings = accuracy.training_of("table1", "cifar100", "pretrained", 0, whole.steps // 2)
+    assert name == f"table1-cifar100-pretrained-seed0-{whole.steps // 2}-steps"
+    assert (settings["steps"], settings["start_steps"]) == (whole.steps // 2, whole.start_steps // 2)
+    assert "start_steps" not in accuracy.training_of("table1", "cifar100", "paper", 0, 120)[1]
+
+
+def test_what_the_split_and_the_row_settle_is_no_other_setting(results):
+    results(a_result(0, {"num_classes": 100}), a_result(1, {"start": "r/simclr"}, start="r/simclr", start_run=FEATURES))
+    assert [row[0] for row in ours()] == [
+        "cifar100, paper, 40,000 steps",
+        "cifar100, paper, simclr 20,480 + 40,000 steps",
+    ]
+
+
+def test_a_recipe_that_changed_since_is_not_what_was_recorded(results, monkeypatch):
+    results(a_result(0))
+    monkeypatch.setitem(RECIPES, "paper", lambda data: Config(data=data, options=TrsslOptions(iterations=10)))
+    results(a_result(1))
+    assert [(row[0], row[5]) for row in ours()] == [
+        ("cifar100, paper, 40,000 steps", "1"),
+        ("cifar100, paper --iterations 3, 40,000 steps", "0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"novel_share": 30.0},
+        {"imbalance": 10.0},
+        {"prior": "uniform"},
+        {"num_classes": 117},
+        {"num_classes_estimated": True},
+        {"part": "unlabelled"},
+        {"protocol": "orca"},
+        {"labelled": 5.0},
+        {"dropped_images": 3},
+        {"start": "/tmp/features"},
+        {"recipe": "gone"},
+    ],
+)
+def test_a_run_of_another_problem_does_not_slip_in(results, fields, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(RECIPES, "gone", RECIPES["paper"])
+        results(a_result(0, **fields))
+    assert [row[0] for row in ours()] == ["cifar100, ours: not recorded"]
+    assert accuracy.objections(a_result(0), "table1") == []
+
+
+def test_a_copy_under_the_name_of_another_seed_does_not_count(results):
+    folder = results(a_result(0))
+    shutil.copy(folder / "cifar100-10-paper-40000-seed0.json", folder / "cifar100-10-paper-40000-seed1.json")
+    assert ours()[0][5] == "0"
+
+
+def test_json_has_numbers(results, capsys):
+    results(a_result(0), a_result(1))
+    assert run("paper", "table1", "--json") == 0
+    table = json.loads(capsys.readouterr().out)
+    rows = {row[0]: dict(zip(table["header"], row, strict=True)) for row in table["rows"]}
+    assert list(rows) == [row[0] for row in table_of("table1").rows]
+    ours = rows["cifar100, paper, 40,000 steps"]
+    assert ours["Seen"] == {"mean": 61.0, "std": pytest.approx(2**0.5)}
+    assert [ours[key] for key in ("gap", "seeds", "min", "on")] == [-8.8, [0, 1], 10.0, "H200"]
+    assert rows["cifar100, TRSSL (paper)"]["All"] == {"mean": 60.3, "std": None}
+    assert rows["cifar100, TRSSL (paper)"]["gap"] is None
+
+
+# The README's -----------------------------------------------------------------------------------------------
+
+
+def test_the_readme_has_the_recorded_rows_each_below_the_papers_own(results, monkeypatch):
+    results(a_result(0), a_result(1))
+    lines = script("readme_table", monkeypatch).paper_table().splitlines()
+    assert len(lines) == 2 + 2  # of what was not recorded, there is nothing to be compared
+    assert lines[2].startswith("| cifar100, TRSSL (paper) | 10% | 68.5 | 52.1 | 60.3 | ")
+    assert lines[3].startswith("| cifar100, paper, 40,000 steps | 10% | 61.0±1.4 | ")

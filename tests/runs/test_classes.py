@@ -1,0 +1,104 @@
+import json
+
+import pytest
+import torch
+from worlds import trained
+
+from openworld.commands.name import tell_what_was_put_together
+from openworld.core.errors import UserError
+from openworld.core.fields import replace
+from openworld.core.recipes import digits
+from openworld.runs.classes import NAMES, Classes
+
+CLASSES = Classes(("cat", "dog", "novel-1", "novel-2", "novel-3"), num_seen=2)
+
+
+def test_without_names_every_output_is_a_class_of_its_own():
+    shares = torch.rand(4, 5)
+    assert CLASSES.names == CLASSES.of_outputs == CLASSES.outputs
+    assert torch.equal(CLASSES.combined(shares), shares)
+
+
+def test_a_name_takes_the_place_of_the_number():
+    with pytest.raises(UserError, match=r"novel-2: its new name '.udcff' is not valid UTF-8"):
+        CLASSES.renamed("novel-2", "\udcff")
+    named = CLASSES.renamed("novel-2", "  delivery   van ")
+    assert named.names == ("cat", "dog", "novel-1", "delivery van", "novel-3")
+    assert named.renamed("delivery van", "truck").names[3] == "truck"
+    assert named.renamed("novel-2", "truck").names[3] == "truck"
+    assert named.renamed("novel-2", "novel-2") == CLASSES
+    assert named.renamed("delivery van", "novel-2") == CLASSES
+
+
+def test_merged_outputs_are_one_class_with_the_sum_of_their_shares():
+    merged = CLASSES.merged(["novel-3", "novel-1"])
+    assert merged.of_outputs == ("cat", "dog", "novel-3", "novel-2", "novel-3")
+    assert merged.names == ("cat", "dog", "novel-3", "novel-2")
+    shares = torch.tensor([[0.1, 0.2, 0.3, 0.15, 0.25]])
+    torch.testing.assert_close(merged.combined(shares), torch.tensor([[0.1, 0.2, 0.55, 0.15]]))
+
+
+def test_a_merged_class_is_named_as_one_and_grows():
+    van = CLASSES.merged(["novel-1", "novel-2"]).renamed("novel-1", "van")
+    assert van.of_outputs == ("cat", "dog", "van", "van", "novel-3")
+    assert van.merged(["van", "novel-3"]).names == ("cat", "dog", "van")
+    assert van.merged(["novel-3", "van"]).names == ("cat", "dog", "novel-3")
+
+
+def test_the_same_name_merges_and_a_known_name_joins_the_known_class():
+    assert CLASSES.renamed("novel-1", "van").renamed("novel-3", "van").names == ("cat", "dog", "van", "novel-2")
+    joined = CLASSES.renamed("novel-2", "dog")
+    assert joined.names == ("cat", "dog", "novel-1", "novel-3")
+    assert joined.combined(torch.eye(5))[3].tolist() == [0, 1, 0, 0]
+    assert Classes(("a  cat", "dog", "novel-1"), num_seen=2).renamed("novel-1", "a  cat").names == ("a  cat", "dog")
+
+
+def test_it_is_told_which_classes_became_one(capsys):
+    van = CLASSES.renamed("novel-1", "van")
+    tell_what_was_put_together(CLASSES, van)
+    tell_what_was_put_together(van, van)
+    assert capsys.readouterr().out == ""
+    tell_what_was_put_together(van, van.renamed("novel-3", "van").renamed("novel-2", "dog"))
+    assert capsys.readouterr().out.splitlines() == [
+        "dog and novel-2 are one class now, dog; novel-2=novel-2 takes that back",
+        "novel-1 and novel-3 are one class now, van; novel-3=novel-3 takes that back",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda: CLASSES.renamed("novel-9", "van"), "novel-9: no such class was found; did you mean novel-"),
+        (lambda: CLASSES.renamed("cat", "tiger"), "cat is a class of your labels"),
+        (lambda: CLASSES.renamed("novel-1", " "), "its new name is empty"),
+        (lambda: CLASSES.renamed("novel-1", "Dog"), "Dog: there is dog already"),
+        (lambda: CLASSES.renamed("novel-1", "novel-2"), "--merge novel-1 novel-2"),
+        (lambda: CLASSES.merged(["novel-1"]), "two classes or more"),
+        (lambda: CLASSES.merged(["novel-1", "novel-1"]), "two classes or more"),
+        (lambda: CLASSES.merged(["novel-1", "dog"]), "dog is a class of your labels"),
+        (lambda: CLASSES.merged(["novel-1", "bat"]), "bat: no such class was found"),
+    ],
+)
+def test_what_cannot_be_named(change, message):
+    with pytest.raises(UserError, match=message):
+        change()
+
+
+def test_names_are_kept_in_the_run_folder():
+    config = replace(digits("digits"), {"steps": 2, "epoch_steps": 2, "uncertainty_views": 2, "num_classes": 7})
+    run = trained("r", config)
+    assert Classes.of(run) == Classes(("0", "1", "2", "3", "4", "novel-1", "novel-2"), 5)
+    run.write(NAMES, json.dumps({"novel-2": "nine"}))
+    assert Classes.of(run).names[-1] == "nine"
+    run.write(NAMES, "{")
+    with pytest.raises(UserError, match=r"names.json is damaged"):
+        Classes.of(run)
+    for damaged in ("[1]", '{"novel-1": 5}', '{"novel-1": ["a"]}', "3"):
+        run.write(NAMES, damaged)
+        with pytest.raises(UserError, match=r"names.json is damaged"):
+            Classes.of(run)
+    split = json.loads(run.split())
+    del split["class_names"]
+    run.write("split.json", json.dumps(split))
+    with pytest.raises(UserError, match="does not name its classes"):
+        Classes.of(run)

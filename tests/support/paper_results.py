@@ -1,0 +1,42 @@
+"""Results in a folder of the test's own, the rows that they make, and the scripts that read them."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from openworld.paper import records as recorded
+from openworld.paper import table_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(name="results")
+def results_fixture(tmp_path, monkeypatch):
+    """Records some results in a folder of the test's own."""
+    monkeypatch.setattr(recorded, "results_dir", lambda: tmp_path)
+    folder = tmp_path / "tables"
+    folder.mkdir()
+
+    def put(*contents: dict) -> Path:
+        for content in contents:
+            (folder / f"{recorded.name_of(content)}.json").write_text(json.dumps(content))
+        return folder
+
+    return put
+
+
+def ours(item: str = "table1", data: str = "cifar100") -> list[tuple[str, ...]]:
+    """The rows of a data set that are not printed in the paper, as people are shown them."""
+    rows = [row for row in table_of(item).texts() if row[0].startswith(f"{data}, ")]
+    return [row for row in rows if not row[0].endswith(" (paper)")]
+
+
+def script(name: str, monkeypatch):
+    """One of benchmarks/, which import one another as scripts do."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "benchmarks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
