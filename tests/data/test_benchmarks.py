@@ -165,7 +165,7 @@ def test_cifar_file_with_another_md5(small_cifar10, tmp_path):
 def test_label_without_a_class_name(small_cifar10, tmp_path):
     folder, _ = small_cifar10
     write(folder / "batches.meta.txt", "cat\n")
-    assert "class number 2, but there are 1 classes" in error_of("cifar10", tmp_path)
+    assert "class number 2, " in error_of("cifar10", tmp_path)
 
 
 # Images in files.
@@ -209,7 +209,9 @@ def test_tiny_imagenet_with_an_empty_class(tmp_path):
 def test_tiny_imagenet_without_a_class_folder(tmp_path):
     shutil.rmtree(write_tiny(tmp_path) / "train/n02")
     fetch = f"openworld data fetch tiny-imagenet --data-dir {tmp_path}"
-    assert f"train/n02/images is missing: run `{fetch}`" in error_of("tiny-imagenet", tmp_path)
+    message = error_of("tiny-imagenet", tmp_path)
+    assert "train/n02/images is missing" in message
+    assert f"`{fetch}`" in message
 
 
 def test_tiny_imagenet_with_an_unknown_class(tmp_path):
@@ -233,11 +235,11 @@ def test_oxford_pets(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ("Abyssinian_100\n", "cannot make sense of the line 'Abyssinian_100'"),
-        ("Abyssinian_100 one 1 1\n", "'one' is not the number of a class"),
-        ("Abyssinian_100 1 1 1\nBirman_1 3 1 2\n", "class number 3, but there are 2 classes"),
+        ("Abyssinian_100\n", "the line 'Abyssinian_100'"),
+        ("Abyssinian_100 one 1 1\n", "'one' is not a class number"),
+        ("Abyssinian_100 1 1 1\nBirman_1 3 1 2\n", "class number 3, "),
         ("Abyssinian_100 1 1 1\nAbyssinian_100 1 1 1\n", "images/Abyssinian_100.jpg is listed twice"),
-        (b"\xff\xfe\x00", "not a text file"),
+        (b"\xff\xfe\x00", "trainval.txt: this is not a UTF-8 text file"),
     ],
 )
 def test_oxford_pets_with_a_damaged_list(tmp_path, lines, expected):
@@ -277,13 +279,15 @@ def test_stanford_cars(tmp_path, in_devkit):
 def test_stanford_cars_with_a_damaged_mat(tmp_path, file_name, damage):
     path = write_cars(tmp_path) / "devkit" / file_name
     path.write_bytes(damage(path.read_bytes()))
-    assert f"{path}: damaged" in error_of("stanford-cars", tmp_path)
+    assert f"{path}: the file is damaged" in error_of("stanford-cars", tmp_path)
 
 
 def test_stanford_cars_with_the_test_annotations_that_have_no_labels(tmp_path):
     path = write_cars(tmp_path) / "cars_test_annos_withlabels.mat"
     write_mat(path, annotations=np.array([(39, "00001.jpg")], dtype=[("bbox_x1", "i4"), ("fname", object)]))
-    assert f"{path}: damaged, or not the file of that name" in error_of("stanford-cars", tmp_path)
+    message = error_of("stanford-cars", tmp_path)
+    assert f"{path}: " in message
+    assert "not the published one" in message
 
 
 def test_imagenet100_takes_the_listed_classes_in_sorted_order(tmp_path):
@@ -302,12 +306,12 @@ def test_imagenet100_list_without_names(tmp_path):
 @pytest.mark.parametrize(
     ("synsets", "expected"),
     [
-        ([*SYNSETS, SYNSETS[7]], "n00000007 is there 2 times"),
+        ([*SYNSETS, SYNSETS[7]], "n00000007 is listed 2 times"),
         ([*SYNSETS[:-1], "dog"], "'dog' is not a synset"),
-        (SYNSETS[:-1], "there are 99 synsets, not 100"),
-        ([*SYNSETS, "n99999999"], "there are 101 synsets, not 100"),
+        (SYNSETS[:-1], "99 synsets, not 100"),
+        ([*SYNSETS, "n99999999"], "101 synsets, not 100"),
         ([*SYNSETS[:-1], "n12345678"], "train/n12345678 is missing"),
-        ([], "there are 0 synsets, not 100"),
+        ([], " 0 synsets, not 100"),
     ],
 )
 def test_imagenet100_with_a_wrong_list(tmp_path, synsets, expected):

@@ -19,9 +19,9 @@ def photos() -> Path:
 
 
 def report_of(path: Path, workers: int = 0) -> dict:
-    told = []
-    report = check(read_own(path), workers, lambda done, total: told.append((done, total)))
-    assert told[-1] == (report["samples"], report["samples"])
+    calls = []
+    report = check(read_own(path), workers, lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (report["samples"], report["samples"])
     return report
 
 
@@ -113,7 +113,7 @@ def test_a_broken_file_is_one_line_whatever_its_name(photos, capsys):
     ("arguments", "answer"),
     [
         (["check", "nowhere/x"], "nowhere/x: there is no such folder"),
-        (["check", "oxford-pet"], "oxford-pet: no such data set; did you mean oxford-pets?"),
+        (["check", "oxford-pet"], "did you mean oxford-pets?"),
         (["check"], "the following arguments are required: DATA"),
         (["show", "photos", "--augment", "wild"], "--augment"),
         (["show", "photos", "--augment", "tiny"], "--augment says how views are made: add --augmented"),

@@ -15,15 +15,18 @@ SOUND_FOLDER = ("labelled/cat/1.png", "labelled/dog/1.jpg", "unlabelled/1.png")
 
 @pytest.mark.parametrize("name", ["missing", "missing.csv", "missing.npz"])
 def test_a_path_that_is_not_there(tmp_path, name):
-    assert message(tmp_path / name) == (
-        f"{tmp_path / name}: there is no such file or folder; own data is a folder with labelled/ and unlabelled/, "
-        "a manifest (.csv), or arrays (.npz)"
-    )
+    found = message(tmp_path / name)
+    assert found.startswith(f"{tmp_path / name}: ")
+    for fragment in ("no such file or folder", "labelled/", "unlabelled/", ".csv", ".npz"):
+        assert fragment in found
 
 
 def test_a_form_that_is_not_known(tmp_path):
     put(tmp_path, "data.parquet")
-    assert message(tmp_path / "data.parquet").startswith(f"{tmp_path}/data.parquet: not a form of data that can be")
+    found = message(tmp_path / "data.parquet")
+    assert found.startswith(f"{tmp_path}/data.parquet: ")
+    for fragment in ("kind of file", "labelled/", ".csv", ".npz"):
+        assert fragment in found
 
 
 @pytest.mark.parametrize("name", ["folder", "manifest.csv", "arrays.npz"])
@@ -36,7 +39,7 @@ def test_what_may_not_be_read(tmp_path, name, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", refuse)
     monkeypatch.setattr(Path, "open", refuse)
-    assert message(path) == f"{path}: cannot be read (Permission denied)"
+    assert message(path).startswith(f"{path}: cannot be read (Permission denied)")
 
 
 class TestFolder:
@@ -82,7 +85,7 @@ class TestFolder:
         assert dataset.train.content.paths == SOUND_FOLDER
         others = ("labelled/README.txt", "labelled/cat/notes.md", "unlabelled/1.\udce9", "unlabelled/phone/1.HEIC")
         assert dataset.left_out == (*others, "unlabelled/png")
-        expected = "5 files of other kinds: 1 .txt, 1 .md, 1 .?, 1 .heic, 1 without an ending"
+        expected = "5 files of other kinds: 1 .txt, 1 .md, 1 .?, 1 .heic, 1 without an extension"
         assert kinds_of(dataset.left_out) == expected
 
     def test_the_name_of_the_working_directory(self, tmp_path, monkeypatch):
@@ -93,7 +96,7 @@ class TestFolder:
         dataset = read_own(put(tmp_path, "Labeled/cat/1.png", "Labeled/dog/1.png", "unlabeled/1.png"))
         assert dataset.train.content.paths == ("Labeled/cat/1.png", "Labeled/dog/1.png", "unlabeled/1.png")
         put(tmp_path, "labelled/cat/2.png")
-        assert message(tmp_path) == f"{tmp_path}: Labeled/ and labelled/ are the same part; put them together"
+        assert message(tmp_path).startswith(f"{tmp_path}: Labeled/ and labelled/ are the same part")
 
     @pytest.mark.parametrize("form", ["NFC", "NFD"])
     def test_unicode_names(self, tmp_path, form):
@@ -106,54 +109,40 @@ class TestFolder:
     def test_names_that_are_not_unicode(self, tmp_path):
         put(tmp_path, *SOUND_FOLDER)
         (tmp_path / os.fsdecode(b"unlabelled/caf\xe9.png")).touch()
-        expected = r"the file name 'unlabelled/caf\udce9.png' is not valid UTF-8; rename the file"
-        assert message(tmp_path) == f"{tmp_path}: {expected}"
+        assert r"'unlabelled/caf\udce9.png' is not valid UTF-8" in message(tmp_path)
 
     @pytest.mark.parametrize(
-        ("paths", "expected"),
+        ("paths", "place", "fragments"),
         [
-            ((), ": the folder is empty; a data folder has labelled/<class>/ with images of each known class"),
-            (("cat/1.png", "dog/1.png"), ": there is no labelled/ folder in it; a data folder has labelled/<class>/"),
-            (("one.png",), ": there is no labelled/ folder in it; a data folder has"),
-            (("labelled/1.png",), "/labelled/1.png: lies directly in labelled/; put it into a folder named after"),
-            (("labelled/x.txt",), "/labelled: there is no class in it; make a folder for each, named after it"),
-            (
-                ("labelled/cat/1.png", "labelled/dog/1.txt"),
-                "/labelled/dog: there are no images in it (1 file of other kinds: 1 .txt); add some or remove",
-            ),
-            (
-                ("labelled/cat/1.png", "unlabelled/1.png"),
-                ": there is only one labelled class (cat); at least 2 are needed",
-            ),
-            (SOUND_FOLDER[:2], ": there is no unlabelled/ folder in it; a data folder has labelled/<class>/"),
+            ((), "", ["empty", "labelled/<class>/"]),
+            (("cat/1.png", "dog/1.png"), "", ["folder labelled/ is missing", "labelled/<class>/"]),
+            (("one.png",), "", ["folder labelled/ is missing", "labelled/<class>/"]),
+            (("labelled/1.png",), "/labelled/1.png", ["directly in labelled/", "class"]),
+            (("labelled/x.txt",), "/labelled", ["no class folders"]),
+            (("labelled/cat/1.png", "labelled/dog/1.txt"), "/labelled/dog", ["no images", "1 .txt", ".jpg, "]),
+            (("labelled/cat/1.png", "unlabelled/1.png"), "", ["only one class", "(cat)", "at least 2"]),
+            (SOUND_FOLDER[:2], "", ["unlabelled/ is missing", "labelled/<class>/", ".csv", ".npz"]),
             (
                 (*SOUND_FOLDER[:2], "unlabelled/x.heic", "unlabelled/y.HEIC"),
-                "/unlabelled: there are no images in it (2 files of other kinds: 2 .heic); put those there that",
+                "/unlabelled",
+                ["no images", "2 .heic", ".jpg, "],
             ),
-            ((*SOUND_FOLDER, "test/1.png"), "/test/1.png: lies directly in test/; put it into a folder named after"),
-            (
-                (*SOUND_FOLDER, "test/owl/1.txt"),
-                "/test/owl: there are no images in it (1 file of other kinds: 1 .txt); add some or remove the folder",
-            ),
-            (
-                (*SOUND_FOLDER, "labelled/Cat/1.png"),
-                ": the classes 'Cat' and 'cat' differ only in spelling; choose one",
-            ),
-            ((*SOUND_FOLDER, "test/dog /1.png"), ": the classes 'dog' and 'dog ' differ only in spelling; choose one"),
+            ((*SOUND_FOLDER, "test/1.png"), "/test/1.png", ["directly in test/", "class"]),
+            ((*SOUND_FOLDER, "test/owl/1.txt"), "/test/owl", ["no images", "1 .txt"]),
+            ((*SOUND_FOLDER, "labelled/Cat/1.png"), "", ["'Cat' and 'cat' differ only in"]),
+            ((*SOUND_FOLDER, "test/dog /1.png"), "", ["'dog' and 'dog ' differ only in"]),
             (
                 (*SOUND_FOLDER, "labelled/\u00e9/1.png", "test/e\u0301/1.png"),
-                r": the classes '\xe9' and 'e\u0301' differ only in spelling; choose one",
+                "",
+                [r"'\xe9' and 'e\u0301' differ only in"],
             ),
         ],
     )
-    def test_what_is_wrong(self, tmp_path, paths, expected):
-        assert message(put(tmp_path, *paths)).startswith(f"{tmp_path}{expected}")
-
-    def test_a_set_without_unlabelled_images_is_shown_the_other_forms(self, tmp_path):
-        put(tmp_path, *SOUND_FOLDER[:2])
-        assert message(tmp_path).endswith(
-            "A set whose images are all labelled can be given as a manifest (.csv) or .npz"
-        )
+    def test_what_is_wrong(self, tmp_path, paths, place, fragments):
+        found = message(put(tmp_path, *paths))
+        assert found.startswith(f"{tmp_path}{place}: ")
+        for fragment in fragments:
+            assert fragment in found
 
     def test_a_link_to_a_file_inside_is_fine_and_the_root_may_be_a_link(self, tmp_path):
         root = put(tmp_path / "data", *SOUND_FOLDER)
@@ -166,23 +155,25 @@ class TestFolder:
     @pytest.mark.parametrize(
         ("target", "expected"),
         [
-            ("outside.png", "a link to a file outside {root}; put the file itself there"),
-            ("outside", "a link to a folder; put the folder itself there"),
-            ("data/unlabelled", "a link to a folder; put the folder itself there"),
-            ("data/nothing.png", "a link to nothing; remove it"),
+            ("outside.png", "link to a file outside {root}; replace"),
+            ("outside", "link to a folder; replace"),
+            ("data/unlabelled", "link to a folder; replace"),
+            ("data/nothing.png", "does not exist; remove"),
         ],
     )
     def test_other_links_are_refused(self, tmp_path, link, target, expected):
         root = put(tmp_path / "data", *SOUND_FOLDER, "test/cat/1.png")
         put(tmp_path, "outside.png", "outside/1.png")
         (root / link).symlink_to(tmp_path / target)
-        assert message(root) == f"{root / link}: {expected.format(root=root)}"
+        found = message(root)
+        assert found.startswith(f"{root / link}: ")
+        assert expected.format(root=root) in found
 
     def test_a_part_that_is_a_link_is_refused(self, tmp_path):
         root = put(tmp_path / "data", *SOUND_FOLDER[:2])
         put(tmp_path, "outside/1.png")
         (root / "unlabelled").symlink_to(tmp_path / "outside")
-        assert message(root) == f"{root}/unlabelled: a link to a folder; put the folder itself there"
+        assert message(root).startswith(f"{root}/unlabelled: this is a link to a folder")
 
 
 @pytest.fixture
@@ -242,54 +233,58 @@ class TestManifest:
         assert names_of_labels(dataset) == ["cat", "dog", "cat"]
 
     @pytest.mark.parametrize(
-        ("text", "expected"),
+        ("text", "place", "fragments"),
         [
-            ("", ": there is no column path; the columns must be path,label and perhaps split (found: none)"),
-            ("path;label\na.png;cat\n", ": there is no column path; the columns must be path,label and perhaps split"),
-            ("path,class\na.png,cat\n", ": there is no column label; the columns must be path,label and perhaps"),
-            ("path,label\n", ": there are no rows in it; it needs one for each image"),
-            ("path,label\na.png,cat\n,dog\n", ", line 3: the path is empty; name an image file"),
-            ("path,label\na.png,cat\n\nx.png,dog\n", ", line 4: there is no file x.png in {root}; correct the path"),
-            ("path,label\ndeep,cat\n", ", line 2: there is no file deep in {root}; correct the path or remove the row"),
-            ("path,label\nnone/x.png,cat\n", ", line 2: there is no file none/x.png in {root}; correct the path"),
-            ("path,label\na.png/x.png,cat\n", ", line 2: there is no file a.png/x.png in {root}; correct the path"),
-            (
-                "path,label\ndeep\\c.png,cat\n",
-                r", line 2: there is no file deep\c.png in {root}; write paths with forward",
-            ),
-            ("path,label\nx\0.png,cat\n", ", line 2: there is no file x"),
-            ("path,label\nx\0/y.png,cat\n", ", line 2: there is no file x"),
-            ("path,label\n/etc/passwd,cat\n", ", line 2: /etc/passwd leaves {root}; paths must be relative to that"),
-            ("path,label\n../x.png,cat\n", ", line 2: ../x.png leaves {root}; paths must be relative to that folder"),
-            ("path,label\ndeep/../../x.png,cat\n", ", line 2: ../x.png leaves {root}; paths must be relative"),
-            ("path,label\n..,cat\n", ", line 2: .. leaves {root}; paths must be relative to that folder and stay"),
+            ("", "", ["column path is missing", "found: none"]),
+            ("path;label\na.png;cat\n", "", ["column path is missing", "found: path;label"]),
+            ("path,class\na.png,cat\n", "", ["column label is missing", "found: path,class"]),
+            ("path,label\n", "", ["no rows"]),
+            ("path,label\na.png,cat\n,dog\n", ", line 3", ["path is empty"]),
+            ("path,label\na.png,cat\n\nx.png,dog\n", ", line 4", ["no file x.png in {root}"]),
+            ("path,label\ndeep,cat\n", ", line 2", ["no file deep in {root}"]),
+            ("path,label\nnone/x.png,cat\n", ", line 2", ["no file none/x.png in {root}"]),
+            ("path,label\na.png/x.png,cat\n", ", line 2", ["no file a.png/x.png in {root}"]),
+            ("path,label\ndeep\\c.png,cat\n", ", line 2", [r"no file deep\c.png in {root}", "forward slashes"]),
+            ("path,label\nx\0.png,cat\n", ", line 2", ["no file x"]),
+            ("path,label\nx\0/y.png,cat\n", ", line 2", ["no file x"]),
+            ("path,label\n/etc/passwd,cat\n", ", line 2", ["/etc/passwd is outside {root}", "relative"]),
+            ("path,label\n../x.png,cat\n", ", line 2", ["../x.png is outside {root}"]),
+            ("path,label\ndeep/../../x.png,cat\n", ", line 2", ["../x.png is outside {root}"]),
+            ("path,label\n..,cat\n", ", line 2", [".. is outside {root}"]),
             (
                 "path,label\na.png,cat\nb.png,dog\n./a.png,cat\n",
-                ", line 4: a.png is there already, at {root}/pets.csv, line 2; remove one of the two",
+                ", line 4",
+                ["a.png is a duplicate of {root}/pets.csv, line 2"],
             ),
             (
                 "path,label\na.png,cat\nb.png,dog\ndeep/c.png,Dog \n",
-                ", line 4: the classes 'dog' and 'Dog ' differ only in spelling; choose one",
+                ", line 4",
+                ["'dog' and 'Dog ' differ only in"],
             ),
             (
                 "path,label,split\na.png,cat,tests\n",
-                ", line 2: the split is 'tests'; it must be train, labelled, unlabelled, test or empty; did you mean "
-                "test?",
+                ", line 2",
+                ["'tests'", "train, labelled, unlabelled, test or empty", "did you mean test?"],
             ),
-            ("path,label,split\na.png,,labelled\n", ", line 2: the split is labelled, but there is no label; add it"),
-            ("path,label,split\na.png, ,test\n", ", line 2: the split is test, but there is no label; add it"),
-            ("path,label\na.png,cat\nb.png,\n", ": there is only one labelled class (cat); at least 2 are needed"),
-            ("path,label\na.png,\nb.png,\n", ": there is no labelled class; at least 2 are needed"),
-            ("path,label\na.png," + "x" * 200_000, ", line 2: not readable as CSV (field larger than field limit"),
+            ("path,label,split\na.png,,labelled\n", ", line 2", ["split is labelled", "label is empty"]),
+            ("path,label,split\na.png, ,test\n", ", line 2", ["split is test", "label is empty"]),
+            ("path,label\na.png,cat\nb.png,\n", "", ["only one class", "(cat)", "at least 2"]),
+            ("path,label\na.png,\nb.png,\n", "", ["no class has", "at least 2"]),
+            ("path,label\na.png," + "x" * 200_000, ", line 2", ["CSV (field larger than field limit"]),
         ],
     )
-    def test_what_is_wrong(self, manifest, tmp_path, text, expected):
-        assert message(manifest(text)).startswith(f"{tmp_path}/pets.csv{expected.format(root=tmp_path)}")
+    def test_what_is_wrong(self, manifest, tmp_path, text, place, fragments):
+        found = message(manifest(text))
+        assert found.startswith(f"{tmp_path}/pets.csv{place}: ")
+        for fragment in fragments:
+            assert fragment.format(root=tmp_path) in found
 
     @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
     def test_other_encodings(self, manifest, encoding):
         path = manifest("path,label\nünï cödé.png,cat\n", encoding)
-        assert message(path) == f"{path}: not UTF-8 text; save the manifest as CSV in UTF-8"
+        found = message(path)
+        assert found.startswith(f"{path}: ")
+        assert "not UTF-8 text" in found
 
     def test_links(self, tmp_path):
         root = put(tmp_path / "data", *IMAGES)
@@ -301,8 +296,11 @@ class TestManifest:
         path.write_text("path,label\ninside.png,cat\nb.png,dog\n")
         assert len(read_own(path).train) == 2
         path.write_text("path,label\na.png,cat\noutside.png,dog\n")
-        assert message(path) == f"{root}/outside.png: a link to a file outside {root}; put the file itself there"
+        assert message(path).startswith(f"{root}/outside.png: this is a link to a file outside {root}")
         path.write_text("path,label\na.png,cat\nfolder/1.png,dog\n")
-        assert message(path) == f"{path}, line 3: folder leaves {root} by a link; put the folder itself there"
+        found = message(path)
+        assert found.startswith(f"{path}, line 3: ")
+        assert "link" in found
+        assert f"folder leads outside {root}" in found
         path.write_text("path,label\na.png,cat\nfolder,dog\n")
-        assert message(path) == f"{root}/folder: a link to a folder; put the folder itself there"
+        assert message(path).startswith(f"{root}/folder: this is a link to a folder")

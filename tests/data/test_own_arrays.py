@@ -61,19 +61,20 @@ class TestFrame:
         assert dataset.is_labelled is None
 
     @pytest.mark.parametrize(
-        ("frame", "expected"),
+        ("frame", "place", "fragment"),
         [
-            (Frame(path=["a.png"]), "the data frame: there is no column label; the columns must be path,label and"),
-            (Frame(), "the data frame: there is no column path; "),
-            (Frame(path=[], label=[]), "the data frame: there are no rows in it"),
-            (Frame(path=["a.png", "x.png"], label=[1, 2]), "the data frame, row 1: there is no file x.png in"),
-            (Frame(path=["a.png"], label=[None], split=["labelled"]), "the data frame, row 0: the split is labelled,"),
+            (Frame(path=["a.png"]), "", "column label is missing"),
+            (Frame(), "", "column path is missing"),
+            (Frame(path=[], label=[]), "", "no rows"),
+            (Frame(path=["a.png", "x.png"], label=[1, 2]), ", row 1", "no file x.png in"),
+            (Frame(path=["a.png"], label=[None], split=["labelled"]), ", row 0", "split is labelled"),
         ],
     )
-    def test_what_is_wrong(self, tmp_path, frame, expected):
+    def test_what_is_wrong(self, tmp_path, frame, place, fragment):
         with pytest.raises(UserError) as caught:
             from_frame(frame, put(tmp_path, *IMAGES))
-        assert str(caught.value).startswith(expected)
+        assert str(caught.value).startswith(f"the data frame{place}: ")
+        assert fragment in str(caught.value)
 
     def test_pandas(self, tmp_path):
         pandas = pytest.importorskip("pandas")
@@ -128,53 +129,57 @@ class TestArrays:
         assert names_of_labels(dataset, "test") == ["2", "10"]
 
     @pytest.mark.parametrize(
-        ("arguments", "expected"),
+        ("arguments", "fragments"),
         [
-            ((np.zeros((2, 4, 4)), [0, 1]), "images are float64; they must be uint8, from 0 to 255"),
-            ((gray(2, 3, 8, 8), [0, 1]), "images have the shape (2, 3, 8, 8); it must be (N, H, W) or (N, H, W, C), "),
-            ((gray(2, 8, 8, 2), [0, 1]), "images have the shape (2, 8, 8, 2); it must be"),
-            ((gray(2, 0, 8), [0, 1]), "images have the shape (2, 0, 8); it must be"),
-            ((gray(0, 8, 8), []), "images have the shape (0, 8, 8); it must be"),
-            ((gray(8), [0, 1]), "there are 8 samples, but 2 labels; there must be one for each"),
-            ((gray(2, 1, 1, 1, 1), [0, 1]), "images have the shape (2, 1, 1, 1, 1); it must be"),
-            ((np.uint8(3), [0, 1]), "images have the shape (); it must be"),
-            ((np.zeros((2, 4), bool), [0, 1]), "features are bool of the shape (2, 4); they must be numbers of the"),
-            ((np.zeros((2, 4), complex), [0, 1]), "features are complex128 of the shape (2, 4); they must be numbers"),
-            ((np.zeros((2, 0)), [0, 1]), "features are float64 of the shape (2, 0); they must be numbers of the"),
-            (([[1, 2], [3, np.nan]], [0, 1]), "features hold NaN or an infinite number, first in row 1; remove such"),
-            (([[np.inf, 2], [3, 1]], [0, 1]), "features hold NaN or an infinite number, first in row 0; remove such"),
-            (([[1e39, 2], [3, 1]], [0, 1]), "features hold NaN or an infinite number, first in row 0; remove such"),
-            ((gray(2), [0.0, 1.0]), "labels are float64 of the shape (2,); they must be (N,) whole numbers, -1 for"),
-            ((gray(2), [True, False]), "labels are bool of the shape (2,); they must be"),
-            ((gray(2), ["a", None]), "labels are object of the shape (2,); they must be"),
-            ((gray(2), [[0], [1]]), "labels are int64 of the shape (2, 1); they must be"),
-            ((gray(2), [0, -2]), "a label is -2; only -1 (unlabelled) may be negative"),
-            ((gray(2), [-1, -1]), "there is no labelled class; at least 2 are needed"),
-            ((gray(1), [3]), "there is only one labelled class (3); at least 2 are needed"),
-            ((gray(2), ["cat", "Cat"]), "the classes 'cat' and 'Cat' differ only in spelling; choose one"),
-            ((gray(2), [0, 1], gray(2)), "a test part has samples and labels; one of the two is missing"),
-            ((gray(2), [0, 1], None, [0]), "a test part has samples and labels; one of the two is missing"),
-            ((gray(2), [0, 1], gray(2, 5, 5), [0, 1]), "images have the shape (4, 4, 1) in training and (5, 5, 1) in"),
-            ((gray(2), [0, 1], gray(2), ["0", "1"]), "labels are numbers in one part and strings in the other; use"),
+            ((np.zeros((2, 4, 4)), [0, 1]), ["images are float64", "uint8", "0 to 255"]),
+            ((gray(2, 3, 8, 8), [0, 1]), ["images", "(2, 3, 8, 8)", "(N, H, W, C)"]),
+            ((gray(2, 8, 8, 2), [0, 1]), ["images", "(2, 8, 8, 2)", "(N, H, W, C)"]),
+            ((gray(2, 0, 8), [0, 1]), ["images", "(2, 0, 8)", "(N, H, W, C)"]),
+            ((gray(0, 8, 8), []), ["images", "(0, 8, 8)", "(N, H, W, C)"]),
+            ((gray(8), [0, 1]), ["8 samples", "2 labels"]),
+            ((gray(2, 1, 1, 1, 1), [0, 1]), ["images", "(2, 1, 1, 1, 1)", "(N, H, W, C)"]),
+            ((np.uint8(3), [0, 1]), ["images", "shape ()", "(N, H, W, C)"]),
+            ((np.zeros((2, 4), bool), [0, 1]), ["features are bool", "(2, 4)", "(N, D)"]),
+            ((np.zeros((2, 4), complex), [0, 1]), ["features are complex128", "(2, 4)", "(N, D)"]),
+            ((np.zeros((2, 0)), [0, 1]), ["features are float64", "(2, 0)", "(N, D)"]),
+            (([[1, 2], [3, np.nan]], [0, 1]), ["features", "NaN", "row 1"]),
+            (([[np.inf, 2], [3, 1]], [0, 1]), ["features", "infinity", "row 0"]),
+            (([[1e39, 2], [3, 1]], [0, 1]), ["features", "float32", "row 0"]),
+            ((gray(2), [0.0, 1.0]), ["labels are float64", "(2,)", "(N,)", "-1 for unlabelled"]),
+            ((gray(2), [True, False]), ["labels are bool", "(2,)", "(N,)"]),
+            ((gray(2), ["a", None]), ["labels are object", "(2,)", "(N,)"]),
+            ((gray(2), [[0], [1]]), ["labels are int64", "(2, 1)", "(N,)"]),
+            ((gray(2), [0, -2]), ["label is -2", "-1"]),
+            ((gray(2), [-1, -1]), ["no class has", "at least 2"]),
+            ((gray(1), [3]), ["only one class", "(3)", "at least 2"]),
+            ((gray(2), ["cat", "Cat"]), ["'cat' and 'Cat' differ only in"]),
+            ((gray(2), [0, 1], gray(2)), ["test part", "no labels"]),
+            ((gray(2), [0, 1], None, [0]), ["test part", "no images"]),
+            ((gray(2), [0, 1], gray(2, 5, 5), [0, 1]), ["images", "(4, 4, 1) in training", "(5, 5, 1) in the test"]),
+            ((gray(2), [0, 1], gray(2), ["0", "1"]), ["labels", "numbers in one part", "strings in the other"]),
         ],
     )
-    def test_what_is_wrong(self, arguments, expected):
+    def test_what_is_wrong(self, arguments, fragments):
         with pytest.raises(UserError) as caught:
             from_arrays(*arguments, name="mine")
-        assert str(caught.value).startswith(f"mine: {expected}")
+        assert str(caught.value).startswith("mine: ")
+        for fragment in fragments:
+            assert fragment in str(caught.value)
 
     @pytest.mark.parametrize(
-        ("test", "test_labels", "expected"),
+        ("test", "test_labels", "fragments"),
         [
-            (gray(2), [0, -1], "sample 1 has no label; add it"),
-            (gray(2), [0], "there are 2 samples, but 1 labels; there must be one for each"),
-            (np.zeros((2, 4, 4)), [0, 1], "images are float64; they must be uint8, from 0 to 255"),
+            (gray(2), [0, -1], ["sample 1 has no label"]),
+            (gray(2), [0], ["2 samples", "1 labels"]),
+            (np.zeros((2, 4, 4)), [0, 1], ["images are float64", "uint8"]),
         ],
     )
-    def test_what_is_wrong_with_the_test_part(self, test, test_labels, expected):
+    def test_what_is_wrong_with_the_test_part(self, test, test_labels, fragments):
         with pytest.raises(UserError) as caught:
             from_arrays(gray(2), [0, 1], test, test_labels)
-        assert str(caught.value) == f"arrays, test part: {expected}"
+        assert str(caught.value).startswith("arrays, test part: ")
+        for fragment in fragments:
+            assert fragment in str(caught.value)
 
 
 class TestNpz:
@@ -196,36 +201,33 @@ class TestNpz:
         assert read_own(path).has_features
 
     @pytest.mark.parametrize(
-        ("arrays", "expected"),
+        ("arrays", "fragments"),
         [
-            ({"labels": [0, 1]}, "must hold labels and either images or features (found: labels)"),
-            ({"images": gray(2)}, "must hold labels and either images or features (found: images)"),
-            ({}, "must hold labels and either images or features (found: nothing)"),
-            ({"x": gray(2), "y": [0, 1]}, "must hold labels and either images or features (found: x, y)"),
+            ({"labels": [0, 1]}, ["labels and either images or features", "(found: labels)"]),
+            ({"images": gray(2)}, ["labels and either images or features", "(found: images)"]),
+            ({}, ["labels and either images or features", "(found: nothing)"]),
+            ({"x": gray(2), "y": [0, 1]}, ["labels and either images or features", "(found: x, y)"]),
             (
                 {"images": gray(2), "features": np.ones((2, 2)), "labels": [0, 1]},
-                "must hold labels and either images or features (found: images, features, labels)",
+                ["labels and either images or features", "(found: images, features, labels)"],
             ),
             (
                 {"images": gray(2), "labels": [0, 1], "test_features": np.ones((2, 2)), "test_labels": [0, 1]},
-                "must hold labels and either images or features (found: images, labels, test_features, test_labels)",
+                ["labels and either images or features", "(found: images, labels, test_features, test_labels)"],
             ),
-            ({"images": gray(2), "labels": [0, 1], "test_labels": [0]}, "a test part has samples and labels; one of"),
-            (
-                {"features": gray(2), "labels": [0, 1]},
-                "features are uint8 of the shape (2, 4, 4); they must be numbers",
-            ),
-            ({"images": gray(2, 4), "labels": [0, 1]}, "images have the shape (2, 4); it must be (N, H, W) or"),
-            (
-                {"images": gray(2), "labels": np.array(["a", None])},
-                "an array of Python objects could run code; save numbers or strings",
-            ),
+            ({"images": gray(2), "labels": [0, 1], "test_labels": [0]}, ["test part", "no images"]),
+            ({"features": gray(2), "labels": [0, 1]}, ["features are uint8", "(2, 4, 4)", "(N, D)"]),
+            ({"images": gray(2, 4), "labels": [0, 1]}, ["images", "(2, 4)", "(N, H, W, C)"]),
+            ({"images": gray(2), "labels": np.array(["a", None])}, ["Python objects", "run code"]),
         ],
     )
-    def test_what_is_wrong(self, tmp_path, arrays, expected):
+    def test_what_is_wrong(self, tmp_path, arrays, fragments):
         path = tmp_path / "mine.npz"
         np.savez(path, **arrays)
-        assert message(path).startswith(f"{path}: {expected}")
+        found = message(path)
+        assert found.startswith(f"{path}: ")
+        for fragment in fragments:
+            assert fragment in found
 
     def test_files_that_are_none(self, tmp_path):
         path = tmp_path / "mine.npz"
@@ -235,7 +237,10 @@ class TestNpz:
         np.save(array, gray(2))
         for content in (b"", b"text\n", whole[:-30], whole[:100], array.getvalue()):
             path.write_bytes(content)
-            assert message(path) == f"{path}: damaged, or not an .npz file; write it with numpy.savez"
+            found = message(path)
+            assert found.startswith(f"{path}: ")
+            assert "not an .npz file" in found
+            assert "numpy.savez" in found
 
     @pytest.mark.parametrize("position", [20, 60, 200, 500])
     def test_damage_within(self, tmp_path, position):
@@ -246,7 +251,9 @@ class TestNpz:
         content = bytearray(path.read_bytes())
         content[position : position + 8] = b"\xff" * 8
         path.write_bytes(content)
-        assert message(path).startswith(f"{path}: damaged (")
+        found = message(path)
+        assert found.startswith(f"{path}: ")
+        assert "damaged (" in found
 
     def test_a_header_that_promises_more_than_any_memory_holds(self, tmp_path):
         header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (9999999, 9999, 9999)}"
@@ -254,4 +261,6 @@ class TestNpz:
         path = tmp_path / "mine.npz"
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("images.npy", member)
-        assert message(path) == f"{path}: too large for the memory of this machine; give the images as files"
+        found = message(path)
+        assert found.startswith(f"{path}: ")
+        assert "too large for the memory" in found

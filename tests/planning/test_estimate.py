@@ -218,8 +218,8 @@ def with_nan(features: np.ndarray) -> np.ndarray:
     ("features", "labels", "answer"),
     [
         (np.ones((800, 12)), blobs()[1], "all features are constant: they tell nothing about classes"),
-        (with_nan(blobs()[0]), blobs()[1], "features hold NaN or an infinite number, first in row 3"),
-        (*blobs(num_seen=1), "there is only one labelled class"),
+        (with_nan(blobs()[0]), blobs()[1], "first in row 3"),
+        (*blobs(num_seen=1), "only one class has labelled samples"),
         (*blobs(each=2), "fewer than 2 classes have 3 labelled samples"),
         (0 * blobs()[0] + np.arange(800)[:, None] // 8, blobs()[1], "the number of classes cannot be told"),
     ],

@@ -1,8 +1,8 @@
-"""The benchmarks of the paper, and a small one for trying things out: a name and a folder in, a Dataset out.
+"""Read the benchmarks of the paper, and a small one to try things out.
 
-A reader gets the folder that holds its benchmark and decodes no image files. Classes are numbered in label order, or
-in the order of their sorted folder names, since the paper takes the first half of these as seen; samples are sorted by
-path. A file that is not there is left to raise FileNotFoundError: `read_folder` turns it into a line for a person.
+A reader takes the folder of its benchmark and returns a `Dataset`. It decodes no image files. The order of the classes
+is that of their labels or of their sorted folder names, because the paper uses the first half as seen classes. Samples
+are sorted by path. For a missing file, a reader raises FileNotFoundError, and `read_folder` turns it into a UserError.
 """
 
 import errno
@@ -25,84 +25,89 @@ from openworld.data.dataset import Dataset, Files, Part
 from openworld.data.sources import SOURCES, Source
 
 Sample = tuple[str, int]
-"""An image file (its name, or its path in the benchmark's folder) and its class."""
+"""An image file (its name, or its path in the folder of the benchmark) and its class number."""
 
 
 class MissingFile(UserError):
-    """A benchmark, or a file of it, is not there."""
+    """A benchmark or one of its files is missing."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
+    """How to read a benchmark and where to get it."""
+
     folder: str
-    """Its folder, relative to the folder of all benchmarks."""
+    """Folder of the benchmark, relative to the folder of all benchmarks."""
     read: Callable[[Path], Dataset]
+    """Function that reads this folder."""
     source: Source
 
 
 def read_benchmark(name: str, data_dir: Path) -> Dataset:
-    """The benchmark of this name; where it is not in `data_dir`, the error says how to get it."""
+    """Read a benchmark from the folder of all benchmarks. If it is missing, the error says how to get it."""
     try:
         return read_folder(name, data_dir / find_benchmark(name).folder)
     except MissingFile as error:
-        place = "" if data_dir == default_data_dir() else f" --data-dir {shlex.quote(str(data_dir))}"
-        fetch = f"run `openworld data fetch {name}{place}`, or " if BENCHMARKS[name].source.archives else ""
+        data_dir_flag = "" if data_dir == default_data_dir() else f" --data-dir {shlex.quote(str(data_dir))}"
+        fetch = f"run `openworld data fetch {name}{data_dir_flag}`, or " if BENCHMARKS[name].source.archives else ""
         raise MissingFile(
-            f"{error}: {fetch}{how_to_get(name, data_dir)}; "
-            "if you have it elsewhere, say where with --data-dir or OPENWORLD_DATA"
+            f"{error}: {fetch}{how_to_get(name, data_dir)}. If you have it elsewhere, set --data-dir or OPENWORLD_DATA "
+            f"to the folder that contains {BENCHMARKS[name].folder}"
         ) from None
 
 
 def read_folder(name: str, folder: Path) -> Dataset:
-    """The benchmark of this name from its own folder, checked to be whole."""
+    """Read a benchmark from its own folder and check that it is complete."""
     try:
         dataset = find_benchmark(name).read(folder)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingFile(f"{name}: {error.filename} is missing") from None
     except OSError as error:
-        raise UserError(f"{name}: {error.filename} cannot be read ({error.strerror})") from None
+        raise UserError(f"{name}: {error.filename} cannot be read ({error.strerror}); check this file") from None
     _check_classes(dataset, folder)
     return dataset
 
 
 def find_benchmark(name: str) -> Benchmark:
+    """Return the benchmark of this name, or raise a UserError that lists all names."""
     if name not in BENCHMARKS:
         known = ", ".join(BENCHMARKS)
-        raise UserError(f"{name}: no such benchmark{did_you_mean(name, BENCHMARKS)} (there are {known})")
+        raise UserError(f"{name}: there is no such benchmark{did_you_mean(name, BENCHMARKS)} (choose from {known})")
     return BENCHMARKS[name]
 
 
 def how_to_get(name: str, data_dir: Path) -> str:
+    """Return instructions for getting a benchmark by hand."""
     return find_benchmark(name).source.instructions.format(data_dir=data_dir)
 
 
 def _check_classes(dataset: Dataset, folder: Path) -> None:
-    """Every label has a class name, and every class something to learn from."""
+    """Raise a UserError if a label has no class name or a class has no training images."""
     labels = np.concatenate([dataset.train.labels, dataset.test.labels])
     num_classes = len(dataset.class_names)
     outside = labels[(labels < 0) | (labels >= num_classes)]
     if len(outside):
         raise UserError(
-            f"{folder}: a sample is of class number {outside[0] + 1}, but there are {num_classes} classes; "
+            f"{folder}: a sample has class number {outside[0] + 1}, but the number of classes is {num_classes}; "
             "unpack the benchmark again"
         )
     counts = np.bincount(dataset.train.labels, minlength=num_classes)
     if num_classes == 0 or counts.min() == 0:
-        first = f"class {dataset.class_names[counts.argmin()]!r}" if num_classes else dataset.name
-        raise UserError(f"{folder}: {first} has no training images; unpack the benchmark again")
+        empty = f"class {dataset.class_names[counts.argmin()]!r}" if num_classes else dataset.name
+        raise UserError(f"{folder}: {empty} has no training images; unpack the benchmark again")
 
 
-# Images in arrays.
+# Benchmarks stored as arrays.
 
 
 def _digits(_folder: Path) -> Dataset:
-    """The 1,797 handwritten digits that scikit-learn carries; every fifth of each class is for testing."""
+    """Read the 1,797 handwritten digits of scikit-learn. Every fifth image of each class is a test image."""
     from sklearn.datasets import load_digits
 
     raw = load_digits()
     pixels = np.round(raw.images * (255 / 16)).astype(np.uint8)[..., None]
     labels = raw.target.astype(np.int64)
-    # By class, not by position: the digits lie in the order 0, 1, ... 9, so every fifth image holds two classes.
+    # By class, not by position: the digits are in the order 0, 1, ... 9, so every fifth image would be of two classes.
     is_test = np.zeros(len(labels), dtype=bool)
     for digit in range(10):
         is_test[np.flatnonzero(labels == digit)[::5]] = True
@@ -124,7 +129,7 @@ CIFAR_MD5 = {
     "train.bin": "6172c7755cfe09b2fe270c85cebc1b15",
     "test.bin": "4499cfba6c016c1be1438163640a0898",
 }
-"""Of the files in the published archives of CIFAR-10 and CIFAR-100 (no name is in both)."""
+"""md5 of the files in the published archives of CIFAR-10 and CIFAR-100. No file name is in both."""
 
 
 def _cifar10(folder: Path) -> Dataset:
@@ -146,10 +151,13 @@ def _cifar100(folder: Path) -> Dataset:
 
 
 def _cifar_part(paths: list[Path], label_bytes: int) -> Part:
-    """Records of label bytes (the last is the fine label) followed by 1,024 bytes each of red, green and blue."""
+    """Read CIFAR's binary files.
+
+    A record has `label_bytes` labels (the last is the fine label), then 1,024 bytes each of red, green and blue.
+    """
     files = [np.frombuffer(_checked_bytes(path), np.uint8).reshape(-1, label_bytes + 3072) for path in paths]
     pixels = np.empty((sum(map(len, files)), 1024, 3), np.uint8)
-    # A channel at a time is several times faster than one transposing copy of everything.
+    # Copying one channel at a time is several times faster than one transposing copy of everything.
     for channel in range(3):
         start = label_bytes + 1024 * channel
         np.concatenate([records[:, start : start + 1024] for records in files], out=pixels[:, :, channel])
@@ -162,13 +170,13 @@ def _checked_bytes(path: Path) -> bytes:
     got, expected = hashlib.md5(content, usedforsecurity=False).hexdigest(), CIFAR_MD5[path.name]
     if got != expected:
         raise UserError(
-            f"{path}: md5 {got}, expected {expected}: the file is damaged or not of CIFAR's binary version; "
+            f"{path}: the md5 is {got}, not {expected}, so the file is damaged or not from CIFAR's binary version; "
             "delete it and unpack the published archive again"
         )
     return content
 
 
-# Images in files.
+# Benchmarks stored as image files.
 
 
 def _tiny_imagenet(folder: Path) -> Dataset:
@@ -191,11 +199,14 @@ def _imagenet100(folder: Path) -> Dataset:
     synsets = sorted(line.split()[0] for line in lines)
     for synset, count in Counter(synsets).items():
         if not re.fullmatch(r"n\d{8}", synset):
-            raise UserError(f"{listing}: {synset!r} is not a synset; one looks like n01558993")
+            raise UserError(f"{listing}: {synset!r} is not a synset; a synset looks like n01558993")
         if count > 1:
-            raise UserError(f"{listing}: {synset} is there {count} times; each of the 100 synsets is listed once")
+            raise UserError(f"{listing}: {synset} is listed {count} times; list each of the 100 synsets once")
     if len(synsets) != 100:
-        raise UserError(f"{listing}: there are {len(synsets)} synsets, not 100; see `openworld data fetch imagenet100`")
+        raise UserError(
+            f"{listing}: the list has {len(synsets)} synsets, not 100; "
+            "`openworld data fetch imagenet100` says where to get the list"
+        )
     return Dataset(
         name="imagenet100",
         class_names=_names_of(synsets, lines),
@@ -262,13 +273,15 @@ def _from_mat(path: Path, extract: Callable[[dict[str, Any]], Any]) -> Any:
     content = path.read_bytes()
     try:
         return extract(loadmat(io.BytesIO(content), squeeze_me=True))
-    except Exception as error:  # scipy checks little: what a damaged file raises depends on where the damage is
+    except Exception as error:  # scipy checks little, so the type of the error depends on where the damage is
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise UserError(f"{path}: damaged, or not the file of that name ({reason}); get it again") from error
+        raise UserError(
+            f"{path}: the file is damaged or not the published one ({reason}); download it again"
+        ) from error
 
 
 def _samples_in_folders(root: Path, folders: list[str]) -> list[Sample]:
-    """The JPEG files of some folders; the position of a folder is its class."""
+    """Return the JPEG files of some folders. The position of a folder in the list is its class number."""
     return [
         (f"{folder}/{name}", label)
         for label, folder in enumerate(folders)
@@ -278,7 +291,7 @@ def _samples_in_folders(root: Path, folders: list[str]) -> list[Sample]:
 
 
 def _listed_part(root: Path, images: str, samples: list[Sample]) -> Part:
-    """Of files in the folder `images` that a list names, after one look into the folder whether they are all there."""
+    """Build a part from listed files in the folder `images`. List this folder once to check that all of them exist."""
     missing = sorted({name for name, _ in samples}.difference(os.listdir(root / images)))
     if missing:
         more = f" (the first of {len(missing)})" if len(missing) > 1 else ""
@@ -287,38 +300,44 @@ def _listed_part(root: Path, images: str, samples: list[Sample]) -> Part:
 
 
 def _part(root: Path, samples: list[Sample]) -> Part:
+    """Build a part from files, sorted by path. Raise a UserError if a file is listed twice."""
     samples = sorted(samples)
     paths = tuple(path for path, _ in samples)
     if len(set(paths)) < len(paths):
-        twice = next(path for path, count in Counter(paths).items() if count > 1)
-        raise UserError(f"{root}: {twice} is listed twice; unpack the benchmark again")
+        duplicate = next(path for path, count in Counter(paths).items() if count > 1)
+        raise UserError(f"{root}: {duplicate} is listed twice; unpack the benchmark again")
     return Part(Files(root, paths), np.array([label for _, label in samples], np.int64))
 
 
 def _names_of(wnids: list[str], lines: Iterable[str]) -> tuple[str, ...]:
-    """The first name that a list gives each WordNet id, with the id behind it where two share a name, else the id."""
+    """Return a class name for each WordNet id: the first name in its line, or the id if it has no line.
+
+    If two ids have the same name, the id follows the name in brackets.
+    """
     split_lines = (line.split(maxsplit=1) for line in lines)
     names = {fields[0]: fields[1].split(",")[0].strip() for fields in split_lines if len(fields) == 2}
     chosen = [names.get(wnid, wnid) for wnid in wnids]
-    times = Counter(chosen)
-    return tuple(name if times[name] == 1 else f"{name} ({wnid})" for name, wnid in zip(chosen, wnids, strict=True))
+    counts = Counter(chosen)
+    return tuple(name if counts[name] == 1 else f"{name} ({wnid})" for name, wnid in zip(chosen, wnids, strict=True))
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a text file that are not blank."""
+    """Return the lines of a text file that are not blank, without outer spaces."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
-        raise UserError(f"{path}: not a text file in UTF-8; unpack the benchmark again") from None
+        raise UserError(f"{path}: this is not a UTF-8 text file; unpack the benchmark again") from None
     return [line.strip() for line in lines if line.strip()]
 
 
 def _fields(path: Path, at_least: int, at_most: int = 0) -> list[list[str]]:
-    """Each line cut at white space; with `at_most`, the last field takes the rest."""
+    """Split each line at white space. With `at_most`, the last field takes the rest of the line."""
     rows = [line.split(maxsplit=at_most - 1) for line in _lines(path)]
     for row in rows:
         if len(row) < at_least:
-            raise UserError(f"{path}: cannot make sense of the line {' '.join(row)!r}; unpack the benchmark again")
+            raise UserError(
+                f"{path}: the line {' '.join(row)!r} has fewer than {at_least} fields; unpack the benchmark again"
+            )
     return rows
 
 
@@ -330,7 +349,7 @@ def _number(numbers: dict[str, int], name: str, path: Path) -> int:
 
 def _whole_number(text: str, path: Path) -> int:
     if not text.isdecimal():
-        raise UserError(f"{path}: {text!r} is not the number of a class; unpack the benchmark again")
+        raise UserError(f"{path}: {text!r} is not a class number; unpack the benchmark again")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""Everything is decoded once: how much there is of what, what is broken, and what is there twice."""
+"""Check a data set: decode every sample once, count classes and sizes, and find broken files and duplicates."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -14,27 +14,29 @@ from openworld.data.decode import BadImage, decode
 from openworld.data.pool import in_pieces
 
 FILES_PER_TASK = 16
+"""Number of files that a worker decodes in one task."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a sample turned out to be."""
+    """Result of the check of one sample."""
 
     digest: bytes | None
-    """Of its pixels or features: two samples with the same digest are the same."""
+    """Hash of the pixels or features: samples with the same hash are duplicates. None for a broken file."""
     size: tuple[int, int] | None
-    """Width and height."""
+    """Width and height of an image. None for features and broken files."""
     problem: str | None
+    """Reason why a file is broken, as a predicate: 'is truncated'."""
 
 
-def check(dataset: Dataset, workers: int, tell: Callable[[int, int], None]) -> dict[str, Any]:
-    """A report that a machine can read; `tell(done, total)` hears of the progress."""
+def check(dataset: Dataset, workers: int, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """Return a report that can be written as JSON. `progress(done, total)` is called after each sample."""
     places = [(name, position) for name, part in dataset.parts.items() for position in range(len(part))]
     findings = []
     for part in dataset.parts.values():
         for finding in _examined(part, workers):
             findings.append(finding)
-            tell(len(findings), len(places))
+            progress(len(findings), len(places))
     groups = [_group(dataset, name, position) for name, position in places]
     samples = [str(dataset.parts[name].name_of(position)) for name, position in places]
     return {
@@ -63,6 +65,7 @@ def _examined(part: Part, workers: int) -> Iterator[Finding]:
 
 
 def examine(paths: list[str]) -> list[Finding]:
+    """Check some image files; this is the task of a worker process."""
     return [_examine(Path(path)) for path in paths]
 
 
@@ -79,14 +82,14 @@ def _examine(path: Path) -> Finding:
 
 
 def _group(dataset: Dataset, part: str, position: int) -> str:
-    """labelled, unlabelled or test; of a benchmark, whose labels are not hidden yet, train or test."""
+    """Return labelled, unlabelled or test. For a benchmark, whose split comes later, return train or test."""
     if part == "test" or dataset.is_labelled is None:
         return part
     return "labelled" if dataset.is_labelled[position] else "unlabelled"
 
 
 def _counts(dataset: Dataset, groups: list[str], places: list[tuple[str, int]]) -> dict[str, Any]:
-    """Of each group: samples, and samples of each class where classes are known."""
+    """Count the samples of each group, in total and for each known class."""
     classes: dict[str, Counter] = defaultdict(Counter)
     for group, (part, position) in zip(groups, places, strict=True):
         label = dataset.parts[part].labels[position]
@@ -101,7 +104,7 @@ def _counts(dataset: Dataset, groups: list[str], places: list[tuple[str, int]]) 
 
 
 def _sizes(sizes: list[tuple[int, int]]) -> dict[str, Any] | None:
-    """The smallest, the middle and the largest picture, by their area."""
+    """Return the smallest, the median and the largest image size by area, and the number of different sizes."""
     if not sizes:
         return None
     ordered = sorted(sizes, key=lambda size: size[0] * size[1])
@@ -114,7 +117,7 @@ def _sizes(sizes: list[tuple[int, int]]) -> dict[str, Any] | None:
 
 
 def _duplicates(samples: list[str], groups: list[str], findings: list[Finding]) -> dict[str, Any]:
-    """Samples with the same content: a leak where they lie in different groups, waste within one."""
+    """Find samples with the same content: list those in different groups (leaks), count those within a group."""
     same = defaultdict(list)
     for sample, group, finding in zip(samples, groups, findings, strict=True):
         if finding.digest:

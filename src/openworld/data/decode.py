@@ -1,7 +1,7 @@
-"""From the bytes of an image file to RGB pixels, or the reason in words why there are none.
+"""Decode the bytes of an image file to RGB pixels, or say in words why that is not possible.
 
-What a file contains decides, not its suffix, and only a few well-kept parsers ever see it. Worker processes import
-this module: it must stay free of torch.
+The content of a file decides its format, not its extension. Only a few well-maintained parsers ever read it. Worker
+processes import this module, so it must not import torch.
 """
 
 import io
@@ -15,14 +15,14 @@ from PIL import Image, UnidentifiedImageError
 from PIL.ExifTags import Base
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
-"""Of the files that are taken for images when a folder is listed, in lower case."""
+"""Extensions, in lower case, of the files in a folder that openworld reads as images."""
 
 MAX_PIXELS = 1024**3 // 4 // 3
-"""Pillow's limit against decompression bombs: held here too, for other libraries are known to lift Pillow's."""
+"""Pillow's limit against decompression bombs. This module checks it too, because other libraries may lift Pillow's."""
 
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")  # MPO is opened as the JPEG that it begins with
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")  # MPO files open as the JPEG that they begin with
 _BILINEAR = Image.Resampling.BILINEAR
-_UPRIGHT = {  # what undoes each EXIF orientation
+_UPRIGHT = {  # the transposition that undoes each EXIF orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -35,19 +35,23 @@ _SIDEWAYS = (5, 6, 7, 8)
 
 
 class BadImage(Exception):
-    """Why a file has no pixels to give, as the predicate of a sentence that begins with its path: 'is truncated'."""
+    """Reason why a file cannot be decoded, as the predicate of a sentence that begins with its path: 'is truncated'."""
 
 
 def decode(content: bytes, size: int | None) -> np.ndarray:
-    """(H, W, 3) uint8 RGB, perhaps read-only: upright, the first frame, on white; squashed to a square of `size`."""
+    """Return (H, W, 3) uint8 RGB pixels of the first frame, possibly read-only. Raise BadImage if that fails.
+
+    The image is upright by its EXIF tag, and on white where it is transparent. With `size`, it is resized to a square
+    without keeping the aspect ratio.
+    """
     with _failures_as_bad_image():
         image = _open(content)
         box = None
         if size is not None and image.size != (size, size):
-            # a JPEG can be decoded at 1/2, 1/4 or 1/8; what is at least twice the square still resizes well
+            # A JPEG can be decoded at 1/2, 1/4 or 1/8; a side of at least twice `size` still resizes well.
             drafted = image.draft(None, (2 * size, 2 * size))
             box = drafted and drafted[1]
-        image.load()  # a PNG may tell its orientation only after its pixels
+        image.load()  # a PNG may store its orientation after its pixels
         pixels = _rgb(image)
         if size is not None and pixels.size != (size, size):
             pixels = pixels.resize((size, size), _BILINEAR, box=box)
@@ -56,22 +60,22 @@ def decode(content: bytes, size: int | None) -> np.ndarray:
 
 
 def is_clutter(name: str) -> bool:
-    """Whether a file or folder is what file managers leave behind."""
+    """Return whether a file or folder is one that file managers leave behind."""
     return name.startswith(".") or name == "__MACOSX"
 
 
 def image_size(content: bytes) -> tuple[int, int]:
-    """(width, height) of the upright image, from the header alone."""
+    """Return (width, height) of the upright image. This reads only the header."""
     with _failures_as_bad_image():
         image = _open(content)
         width, height = image.size
-        # Pillow reports, and loads, a TIFF upright
+        # Pillow reports the size of a TIFF upright, and loads it upright.
         is_sideways = image.format != "TIFF" and _orientation(image) in _SIDEWAYS
         return (height, width) if is_sideways else (width, height)
 
 
 def resize_images(pixels: np.ndarray, size: int) -> np.ndarray:
-    """(N, H, W, C) uint8 images, C 1 or 3, squashed to squares of `size` as `decode` does."""
+    """Resize (N, H, W, C) uint8 images with C = 1 or 3 to squares of `size` pixels, as `decode` does."""
     count, height, width, channels = pixels.shape
     if (height, width) == (size, size):
         return pixels
@@ -83,36 +87,37 @@ def resize_images(pixels: np.ndarray, size: int) -> np.ndarray:
 
 
 def on_white(rgba: np.ndarray) -> np.ndarray:
-    """(..., 3) of (..., 4) uint8: what is transparent shows white paper, not the colour that lies hidden there."""
+    """Blend (..., 4) uint8 RGBA with white to (..., 3). Transparent pixels become white, not their hidden colour."""
     alpha = rgba[..., 3:].astype(np.uint16)
     return ((rgba[..., :3] * alpha + 255 * (255 - alpha) + 127) // 255).astype(np.uint8)
 
 
 @contextmanager
 def _failures_as_bad_image() -> Iterator[None]:
+    """Turn the errors of Pillow into BadImage. MemoryError is not the fault of the image and passes through."""
     try:
         yield
     except (BadImage, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _bomb(int(re.search(r"\d+", str(error))[0])) from None
-    except Exception as error:  # Pillow's parsers raise whatever they stumble over
+    except Exception as error:  # Pillow's parsers raise many types of errors on a damaged file
         text = " ".join(str(error).split()) or type(error).__name__
         raise BadImage("is truncated" if "truncated" in text.lower() else f"is damaged ({text})") from error
 
 
 def _open(content: bytes) -> Image.Image:
-    """The header, parsed; the pixels are still to be loaded."""
+    """Parse the header. The pixels are not loaded yet."""
     if not content:
         raise BadImage("is empty")
     try:
-        with warnings.catch_warnings():  # of what makes us refuse an image we say so ourselves
+        with warnings.catch_warnings():  # BadImage reports a problem, so Pillow's warnings would repeat it
             warnings.simplefilter("ignore")
             image = Image.open(io.BytesIO(content), formats=_FORMATS)
     except UnidentifiedImageError:
         if any(Image.OPEN[name][1](content[:16]) for name in _FORMATS):
-            raise BadImage("is damaged: it begins like an image, but its header makes no sense") from None
-        raise BadImage(f"is not an image that can be read ({', '.join(_FORMATS)})") from None
+            raise BadImage("is damaged: it begins like an image, but its header is not valid") from None
+        raise BadImage(f"is not an image in a format that openworld reads ({', '.join(_FORMATS)})") from None
     if image.width * image.height > MAX_PIXELS:
         raise _bomb(image.width * image.height)
     if not image.width * image.height:
@@ -125,13 +130,16 @@ def _bomb(pixels: int) -> BadImage:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """The image as RGB; gray of 16 bits on a fixed scale, for stretching each by itself would make them all alike."""
+    """Convert an image to RGB.
+
+    16-bit gray values have a fixed scale. Stretching each image to its own range would make them all look alike.
+    """
     if image.mode == "F":
-        raise BadImage("holds floating-point pixels, whose range is unknown; convert it to 8 or 16 bits")
+        raise BadImage("has floating-point pixels of unknown range; convert it to 8 or 16 bits")
     if image.mode.startswith("I"):
         gray = np.asarray(image).astype(np.int32)
         if gray.min() < 0 or gray.max() > 65535:
-            raise BadImage("holds pixels outside 0..65535, whose range is unknown; convert it to 8 or 16 bits")
+            raise BadImage("has pixel values outside 0..65535, so their range is unknown; convert it to 8 or 16 bits")
         image = Image.fromarray(((gray + 128) // 257).astype(np.uint8))
     elif image.has_transparency_data:
         return Image.fromarray(on_white(np.asarray(image.convert("RGBA"))))
@@ -139,11 +147,11 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> object:
-    """EXIF's number, None without one; a damaged EXIF block does not spoil a picture that is sound."""
+    """Return the EXIF orientation, or None. A damaged EXIF block also gives None, because the pixels may be fine."""
     try:
-        # not image.getexif(): a PNG would load its pixels in search of a late block, which `decode` has done anyway
+        # Not image.getexif(): a PNG would load its pixels to find a late block, and `decode` has loaded them already.
         return Image.Image.getexif(image).get(Base.Orientation)
     except MemoryError:
         raise
-    except Exception:  # Pillow lets through whatever its parser met: struct.error, SyntaxError, KeyError and others
+    except Exception:  # Pillow's parser raises struct.error, SyntaxError, KeyError and others
         return None

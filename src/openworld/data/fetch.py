@@ -1,8 +1,8 @@
-"""Downloads a benchmark and unpacks it: resumable, checked, and never left half.
+"""Download a benchmark and unpack it. Downloads are resumable and checked, and no half-written folder is left.
 
-An archive grows as .downloads/NAME.part until its md5 is right, is unpacked beside it, and only when the benchmark can
-be read from there does its folder appear, by one rename. Archives are not trusted: a member that could land elsewhere,
-or that is anything but a file or a folder, is enough to refuse the whole.
+`fetch` downloads an archive to .downloads/NAME.part, checks its md5, and unpacks it into a temporary folder next to it.
+If the benchmark can be read from there, one rename moves it to its final folder. Archives are not trusted: `fetch`
+refuses an archive if a member's path could leave the folder, or if a member is not a file or a folder.
 """
 
 import contextlib
@@ -29,23 +29,24 @@ from openworld.data.benchmarks import find_benchmark, how_to_get, read_folder
 from openworld.data.sources import Archive
 
 Progress = Callable[[int, int | None, str], None]
-"""Called with bytes done, bytes in all (None: not known) and what is being done."""
+"""Called with the bytes done, the total number of bytes (None if unknown) and a label such as 'unpacking x.zip'."""
 
 TIMEOUT = 30
-"""Seconds without an answer or a byte from the server."""
+"""Seconds to wait for the next bytes from the server."""
 BLOCK = 1 << 16
+"""Bytes to read at a time."""
 
 
 class Unreachable(UserError):
-    """A server that does not answer."""
+    """The server does not answer."""
 
 
 def fetch(name: str, data_dir: Path, progress: Progress) -> Path:
-    """Brings a benchmark into `data_dir` and returns its folder; one that is already there is left as it is."""
+    """Download a benchmark into `data_dir` and return its folder. A benchmark that is already there is not changed."""
     benchmark = find_benchmark(name)
     archives = benchmark.source.archives
     if not archives:
-        raise UserError(f"{name} cannot be fetched: {how_to_get(name, data_dir)}")
+        raise UserError(f"{name}: openworld cannot download this benchmark; {how_to_get(name, data_dir)}")
     folder = data_dir / benchmark.folder
     if is_there(name, data_dir):
         return folder
@@ -61,17 +62,17 @@ def fetch(name: str, data_dir: Path, progress: Progress) -> Path:
         raise UserError(f"{error}; or {how_to_get(name, data_dir)}") from None
     except OSError as error:
         raise UserError(
-            f"{error.filename or data_dir}: cannot be written ({error.strerror or error}); make room, or choose "
-            "another folder with --data-dir, and run the same command again: what is downloaded is kept"
+            f"{error.filename or data_dir}: cannot be written ({error.strerror or error}); free disk space or choose "
+            "another folder with --data-dir, then run the same command again; downloaded data is kept"
         ) from error
     finally:
-        with contextlib.suppress(OSError):  # not empty: there is something to resume
+        with contextlib.suppress(OSError):  # the folder is not empty if a download can be resumed
             downloads.rmdir()
     return folder
 
 
 def is_there(name: str, data_dir: Path) -> bool:
-    """Whether a benchmark is in `data_dir`; a folder that is there but cannot be read is for a person to judge."""
+    """Return whether a benchmark is in `data_dir`. Raise a UserError if its folder exists but cannot be read."""
     folder = data_dir / find_benchmark(name).folder
     if not folder.exists():
         return False
@@ -79,7 +80,7 @@ def is_there(name: str, data_dir: Path) -> bool:
         read_folder(name, folder)
     except UserError as error:
         raise UserError(
-            f"{folder} is there but cannot be used: move it away and run the same command again ({error})"
+            f"{folder}: this folder exists but cannot be used ({error}); move it away and run the same command again"
         ) from None
     return True
 
@@ -88,12 +89,12 @@ def is_there(name: str, data_dir: Path) -> bool:
 
 
 def _download(archive: Archive, part: Path, progress: Progress) -> None:
-    """Makes the part the whole archive, going on from where an earlier attempt stopped."""
+    """Download an archive to the file `part`, and resume where an earlier attempt stopped."""
     digest, done = _digest_of(part)
     if digest.hexdigest() == archive.md5:
         return
     response = _request(archive.url, start=done)
-    if response is None:  # nothing comes after what we have, and that is not the archive
+    if response is None:  # the file has at least the size of the archive, but not its content
         part.unlink()
         return _download(archive, part, progress)
     with response:
@@ -109,14 +110,14 @@ def _download(archive: Archive, part: Path, progress: Progress) -> None:
                 progress(done, archive.size, f"downloading {archive.file_name}")
     if done < archive.size:
         raise UserError(
-            f"{archive.url}: the connection was lost after {done:,} of {archive.size:,} bytes; these are kept, and "
-            "the same command goes on from there"
+            f"{archive.url}: the connection was lost after {done:,} of {archive.size:,} bytes, which are kept; "
+            "run the same command again to resume"
         )
     if digest.hexdigest() != archive.md5:
         part.unlink()
         raise UserError(
-            f"{archive.url}: md5 {digest.hexdigest()}, expected {archive.md5}: the download was damaged and is "
-            "deleted; run the same command again"
+            f"{archive.url}: the md5 of the download is {digest.hexdigest()}, not {archive.md5}, so it is damaged "
+            "and openworld has deleted it; run the same command again"
         )
 
 
@@ -125,7 +126,7 @@ def _new_digest() -> "hashlib._Hash":
 
 
 def _digest_of(part: Path) -> tuple["hashlib._Hash", int]:
-    """The md5 so far and the number of bytes, none if there is no such file."""
+    """Return the md5 of the bytes downloaded so far, and their number: 0 if there is no such file."""
     digest = _new_digest()
     if not part.exists():
         return digest, 0
@@ -136,7 +137,7 @@ def _digest_of(part: Path) -> tuple["hashlib._Hash", int]:
 
 
 def _request(url: str, start: int) -> HTTPResponse | None:
-    """The server's answer from byte `start` on; None where it has no such byte."""
+    """Request a file from byte `start` on. Return None if the server has no such byte."""
     headers = {"User-Agent": "openworld"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
         return urlopen(Request(url, headers=headers), timeout=TIMEOUT)
@@ -144,7 +145,7 @@ def _request(url: str, start: int) -> HTTPResponse | None:
         error.close()
         if error.code == 416 and start:
             return None
-        raise UserError(f"{url}: the server answers {error.code} {error.reason}; try again later") from None
+        raise UserError(f"{url}: the server returned {error.code} {error.reason}; try again later") from None
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or str(error) or type(error).__name__
         raise Unreachable(
@@ -153,16 +154,16 @@ def _request(url: str, start: int) -> HTTPResponse | None:
 
 
 def _check_size(archive: Archive, done: int, response: HTTPResponse) -> None:
-    """Before what is downloaded is overwritten: a login page of some network must not cost two gigabytes."""
+    """Raise a UserError if the size is wrong, before a network's login page overwrites gigabytes of downloaded data."""
     if response.length is not None and done + response.length != archive.size:
         raise UserError(
-            f"{archive.url}: the server offers {done + response.length:,} bytes, expected {archive.size:,}: not the "
-            "published file; check that no proxy or login page stands in between"
+            f"{archive.url}: the server offers {done + response.length:,} bytes, not {archive.size:,}, so this is not "
+            "the published file; check that no proxy or login page intercepts the download"
         )
 
 
 def _blocks(response: HTTPResponse) -> Iterator[bytes]:
-    """What arrives, up to its end or to the loss of the connection."""
+    """Yield the bytes of a response until it ends or the connection is lost."""
     with contextlib.suppress(OSError, HTTPException):
         while block := response.read(BLOCK):
             yield block
@@ -177,14 +178,16 @@ DAMAGE = (
     zlib.error,
     EOFError,
     ValueError,  # names that cannot be decoded
-    RuntimeError,  # encrypted, or packed in a way that Python does not know
+    RuntimeError,  # encrypted, or compressed in a way that Python does not support
 )
-"""What the libraries raise for an archive that is not in order."""
+"""Errors that the libraries raise for a damaged archive."""
 UNSAFE_NAME = re.compile(r"/|[A-Za-z]:|.*[\\\0]|(.*/)?\.\.(/|$)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class _Member:
+    """A member of a zip or tar archive."""
+
     name: str
     is_file: bool
     is_folder: bool
@@ -193,8 +196,8 @@ class _Member:
 
 
 def _install(name: str, parts: list[Path], unpacked: Path, folder: Path, progress: Progress) -> None:
-    """Unpacks the archives together, and puts the result into place when it is whole."""
-    shutil.rmtree(unpacked, ignore_errors=True)  # of an attempt that was killed
+    """Unpack all archives into `unpacked`, and rename it to `folder` if the benchmark can be read from it."""
+    shutil.rmtree(unpacked, ignore_errors=True)  # left by an attempt that was killed
     archives = find_benchmark(name).source.archives
     try:
         for archive, part in zip(archives, parts, strict=True):
@@ -213,11 +216,13 @@ def _check_readable(name: str, unpacked: Path, parts: list[Path]) -> None:
         read_folder(name, unpacked)
     except UserError as error:
         kept = " and ".join(map(str, parts))
-        raise UserError(f"{name}: what was fetched cannot be read ({error}); the archives are kept: {kept}") from None
+        raise UserError(
+            f"{name}: the downloaded files cannot be read ({error}); the archives are kept for inspection: {kept}"
+        ) from None
 
 
 def _unpack(archive: Archive, part: Path, unpacked: Path, progress: Progress) -> None:
-    """Writes the wanted files of an archive below `unpacked`; an archive that is refused is deleted."""
+    """Write the wanted files of an archive into `unpacked`. Delete the archive if it is refused."""
     try:
         with part.open("rb") as file:
             num_bytes = 0
@@ -241,7 +246,7 @@ def _members(archive: Archive, file: IO[bytes]) -> Iterator[_Member]:
     if archive.file_name.endswith(".zip"):
         with zipfile.ZipFile(file) as packed:
             for info in packed.infolist():
-                kind = stat.S_IFMT(info.external_attr >> 16)  # 0: packed where files have no such bits
+                kind = stat.S_IFMT(info.external_attr >> 16)  # 0: packed on a system without these bits
                 is_file = not info.is_dir() and kind in (0, stat.S_IFREG)
                 is_folder = info.is_dir() and kind in (0, stat.S_IFDIR)
                 yield _Member(info.filename, is_file, is_folder, info.file_size, partial(packed.open, info))
@@ -252,16 +257,17 @@ def _members(archive: Archive, file: IO[bytes]) -> Iterator[_Member]:
 
 
 def _check_member(archive: Archive, member: _Member) -> None:
+    """Raise a UserError if a member is unsafe to unpack."""
     if UNSAFE_NAME.match(member.name):
-        raise _refusal(archive, f"has the unsafe path {member.name!r}")
+        raise _refusal(archive, f"contains the unsafe path {member.name!r}")
     if not (member.is_file or member.is_folder):
-        raise _refusal(archive, f"has a link or a device, {member.name!r}")
+        raise _refusal(archive, f"contains a link or a device, {member.name!r}")
     if member.size < 0:
-        raise _refusal(archive, f"has a wrong size for {member.name!r}")
+        raise _refusal(archive, f"gives a negative size for {member.name!r}")
 
 
 def _wanted_path(archive: Archive, name: str) -> PurePosixPath | None:
-    """Where a member belongs in the benchmark's folder; None for those that are not needed."""
+    """Return the path of a member in the folder of the benchmark, or None if the member is not needed."""
     path = PurePosixPath(name)
     if not path.is_relative_to(archive.inside):
         return None
@@ -275,11 +281,14 @@ def _matches(parts: tuple[str, ...], patterns: list[str]) -> bool:
 
 def _write(archive: Archive, member: _Member, path: Path) -> None:
     if path.exists():
-        raise _refusal(archive, f"has {member.name!r} twice")
+        raise _refusal(archive, f"contains {member.name!r} twice")
     path.parent.mkdir(parents=True, exist_ok=True)
     with member.open() as source, path.open("xb") as target:
         shutil.copyfileobj(source, target, BLOCK)
 
 
 def _refusal(archive: Archive, reason: str) -> UserError:
-    return UserError(f"{archive.file_name} (from {archive.url}) {reason}: it is not unpacked, and deleted")
+    return UserError(
+        f"{archive.file_name} (from {archive.url}) {reason}; openworld did not install it and has deleted it. Do not "
+        "unpack it by hand"
+    )

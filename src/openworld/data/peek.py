@@ -1,4 +1,4 @@
-"""A few samples of a data set as tensors, without a survey of the whole."""
+"""Load a few samples of a data set as tensors, without reading all of it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from openworld.data.loading import resized, to_tensor
 
 
 def peek(part: Part, positions: Sequence[int], size: int | None) -> Tensor:
-    """These samples, images brought to one size."""
+    """Return the samples at these positions. Images are resized to squares of `size` pixels if it is given."""
     chosen = part.content[np.asarray(positions, dtype=np.int64)]
     if not isinstance(chosen, Files):
         return to_tensor(resized(chosen, size))
@@ -24,11 +24,11 @@ def _decoded(path: Path, size: int | None) -> np.ndarray:
     try:
         return decode(path.read_bytes(), size)
     except BadImage as error:
-        raise UserError(f"{path} {error}") from None
+        raise UserError(f"{path} {error} (`openworld data check` lists all broken files)") from None
 
 
 def some_of_each_class(part: Part, num_classes: int, count: int) -> list[int]:
-    """Positions: so many of every class, and of the samples without one, from its first to its last sample."""
+    """Return positions of at most `count` samples of each class, then of those without a class, spaced evenly."""
     positions = []
     for label in (*range(num_classes), -1):
         members = np.flatnonzero(part.labels == label)

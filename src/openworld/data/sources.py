@@ -1,4 +1,4 @@
-"""Where the benchmarks are published: addresses, sizes and checksums for fetch.py, instructions for a person."""
+"""Where to get the benchmarks: URLs, sizes and checksums for fetch.py, and instructions for users."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,18 @@ MB, GB = 10**6, 10**9
 
 @dataclass(frozen=True)
 class Archive:
-    """A published file that holds a benchmark or a part of it."""
+    """A published file that contains a benchmark or a part of it."""
 
     url: str
     md5: str
     size: int
-    """In bytes."""
+    """Size of the archive in bytes."""
     unpacked_limit: int
-    """All its members together have fewer bytes than this; more means that it is not what it should be."""
+    """Upper limit, in bytes, of the size of all members together. openworld refuses an archive that exceeds it."""
     wanted: tuple[str, ...]
-    """Patterns of the files to unpack, relative to the benchmark's folder; a * stays within one folder."""
+    """Patterns of the files to unpack, relative to the folder of the benchmark. A star does not match a slash."""
     inside: str = ""
-    """The folder in the archive that becomes the benchmark's folder."""
+    """Folder in the archive that becomes the folder of the benchmark."""
 
     @property
     def file_name(self) -> str:
@@ -27,19 +27,19 @@ class Archive:
 
 @dataclass(frozen=True)
 class Source:
-    """How to come by a benchmark."""
+    """How to get a benchmark."""
 
     instructions: str
-    """Where to get it, how large it is, what to put where; {data_dir} is the folder of all benchmarks."""
+    """Where to get it, how large it is, and which files to put where. {data_dir} is the folder of all benchmarks."""
     archives: tuple[Archive, ...] = ()
-    """What `openworld data fetch` downloads; empty where that cannot work."""
+    """Archives that `openworld data fetch` downloads. Empty if there is none that it could download."""
 
 
 SOURCES = {
-    "digits": Source("the digits come with scikit-learn, so there is nothing to download"),
+    "digits": Source("the digits are part of scikit-learn, so there is nothing to download"),
     "cifar10": Source(
         "get cifar-10-binary.tar.gz (170 MB) from https://www.cs.toronto.edu/~kriz/cifar.html and unpack it into "
-        "{data_dir}, where it makes the folder cifar-10-batches-bin",
+        "{data_dir}, which creates the folder cifar-10-batches-bin",
         (
             Archive(
                 url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -53,7 +53,7 @@ SOURCES = {
     ),
     "cifar100": Source(
         "get cifar-100-binary.tar.gz (169 MB) from https://www.cs.toronto.edu/~kriz/cifar.html and unpack it into "
-        "{data_dir}, where it makes the folder cifar-100-binary",
+        "{data_dir}, which creates the folder cifar-100-binary",
         (
             Archive(
                 url="https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
@@ -66,7 +66,7 @@ SOURCES = {
         ),
     ),
     "tiny-imagenet": Source(
-        "get https://cs231n.stanford.edu/tiny-imagenet-200.zip (248 MB) and unpack it into {data_dir}, where it makes "
+        "get https://cs231n.stanford.edu/tiny-imagenet-200.zip (248 MB) and unpack it into {data_dir}, which creates "
         "the folder tiny-imagenet-200",
         (
             Archive(
@@ -87,7 +87,7 @@ SOURCES = {
     ),
     "oxford-pets": Source(
         "get images.tar.gz (792 MB) and annotations.tar.gz (19 MB) from https://www.robots.ox.ac.uk/~vgg/data/pets and "
-        "unpack both into {data_dir}/oxford-iiit-pet, where they make the folders images and annotations",
+        "unpack both into {data_dir}/oxford-iiit-pet, which creates the folders images and annotations",
         (
             Archive(
                 url="https://www.robots.ox.ac.uk/~vgg/data/pets/data/images.tar.gz",
@@ -107,7 +107,7 @@ SOURCES = {
     ),
     "aircraft": Source(
         "get fgvc-aircraft-2013b.tar.gz (2.75 GB) from https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft and unpack "
-        "it into {data_dir}, where it makes the folder fgvc-aircraft-2013b",
+        "it into {data_dir}, which creates the folder fgvc-aircraft-2013b",
         (
             Archive(
                 url="https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz",
@@ -120,14 +120,14 @@ SOURCES = {
         ),
     ),
     "stanford-cars": Source(
-        "its own host is gone: https://github.com/pytorch/vision/issues/7545 says where the images (about 2 GB, from "
-        "Kaggle, with a login), car_devkit.tgz and cars_test_annos_withlabels.mat are now; put cars_train/*.jpg, "
+        "its original host is gone; https://github.com/pytorch/vision/issues/7545 says where the images (about 2 GB, "
+        "from Kaggle, with a login), car_devkit.tgz and cars_test_annos_withlabels.mat are now; put cars_train/*.jpg, "
         "cars_test/*.jpg, devkit/*.mat and cars_test_annos_withlabels.mat into {data_dir}/stanford_cars"
     ),
     "imagenet100": Source(
         "get the training and validation images of ILSVRC2012 (155 GB, with an account) from https://image-net.org and "
         "put those of the 100 classes into {data_dir}/imagenet as train/SYNSET/*.JPEG and val/SYNSET/*.JPEG, with the "
-        "list of the 100 synsets as imagenet100.txt; the paper takes SCAN's list, data/imagenet_subsets/"
+        "list of the 100 synsets as imagenet100.txt; the paper uses SCAN's list, data/imagenet_subsets/"
         "imagenet_100.txt in https://github.com/wvangansbeke/Unsupervised-Classification"
     ),
 }
