@@ -70,7 +70,7 @@ def all_differ(tensors: Sequence[Tensor]) -> bool:
 
 def answers(purpose: str = "predict", step: int = 0, seed: int = 0) -> Callable[..., Tensor]:
     """Of a network that answers with the view it is given."""
-    return make_batches(seed).answers(torch.nn.Identity(), purpose, step)
+    return make_batches(seed).view_predictor(torch.nn.Identity(), purpose, step)
 
 
 def test_answers_are_for_views_that_differ_by_seed_purpose_step_and_counters():
@@ -88,7 +88,7 @@ def test_a_chunk_smaller_than_a_batch_gets_an_answer_for_each_of_its_samples_and
     batches, network, seen = make_batches(), torch.nn.Identity(), []
     network.register_forward_hook(lambda module, inputs, output: seen.append(len(inputs[0])))
     samples = batches.data.unlabelled.take(torch.arange(batches.rows))
-    random_answer = batches.answers(network, "predict", 0)
+    random_answer = batches.view_predictor(network, "predict", 0)
     whole, part = random_answer(samples), random_answer(samples[:5])
     assert seen == [batches.rows, batches.rows]
     assert torch.equal(part, whole[:5])

@@ -22,13 +22,13 @@ from openworld.core.recipes import own
 from openworld.data import samples as module
 from openworld.data.batches import Batches, Views
 from openworld.data.decode import decode
-from openworld.data.loading import Loader
+from openworld.data.loader import Loader
 from openworld.data.own import from_arrays, read_own
+from openworld.data.pixel_cache import PixelCache
 from openworld.data.pool import Pool
 from openworld.data.problem import OpenWorld, load_problem
-from openworld.data.reading import read_piece
 from openworld.data.samples import Concatenated, Feeder, InMemory, Streamed
-from openworld.data.store import Store
+from openworld.data.worker import read_piece
 from openworld.runs.folder import RunFolder
 from openworld.training.loop import train
 
@@ -45,7 +45,7 @@ def photos() -> Path:
 def world_of(runtime, *, with_store: bool = True) -> OpenWorld:
     with pytest.MonkeyPatch.context() as patch:
         if not with_store:
-            patch.setattr(Store, "has_room_for", lambda self, rows: False)
+            patch.setattr(PixelCache, "has_room_for", lambda self, rows: False)
         return load_problem(CONFIG, runtime)
 
 
@@ -266,9 +266,9 @@ def test_workers_die_with_the_process_they_work_for(photos):
     lock_for_training = f"""
 import dataclasses, time, torch
 from pathlib import Path
-from openworld.data.loading import Loader
+from openworld.data.loader import Loader
 from openworld.data.own import read_own
-from openworld.runtime import Runtime
+from openworld.compute.runtime import Runtime
 loader = Loader(read_own(Path({str(photos.absolute())!r})), 8, "refuse", Runtime(torch.device("cpu"), Path("x"), 2, 0))
 samples = loader.samples("train", range(30))
 samples.take(torch.arange(30))

@@ -367,7 +367,7 @@ def test_the_uncertainty_of_a_prediction_is_measured_at_the_temperature_of_the_a
     world = load_problem(folder.config(), RUNTIME, folder.split())
     batches = Learner(folder.config(), world.training, RUNTIME).batches
     network, _ = load_average(folder, folder.config(), CPU, pytest.fail)
-    answer = batches.answers(network, "predict-unlabelled", 0)
+    answer = batches.view_predictor(network, "predict-unlabelled", 0)
     chunks = enumerate(world.truths["unlabelled"].samples.chunks(batches.rows_at_once))
     logits = torch.cat([torch.stack([answer(samples, n, view) for view in (0, 1)]) for n, samples in chunks], dim=1)
     told = torch.tensor([float(row["uncertainty"]) for row in predictions()])

@@ -151,7 +151,7 @@ class Batches:
     def at(self, step: int) -> Batch:
         return self.shown(self.draw(step))
 
-    def answers(self, network: nn.Module, purpose: str, step: int) -> Callable[..., Tensor]:
+    def view_predictor(self, network: nn.Module, purpose: str, step: int) -> Callable[..., Tensor]:
         """A function from samples to the network's logits for a random view of each; counters give further draws.
 
         It always works on `rows_at_once`.

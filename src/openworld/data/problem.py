@@ -15,7 +15,7 @@ from openworld.core.config import Config, Problem
 from openworld.core.errors import UserError, named
 from openworld.data.augment import Family, family
 from openworld.data.dataset import Dataset
-from openworld.data.loading import Loader
+from openworld.data.loader import Loader
 from openworld.data.opening import open_dataset, reopen_dataset
 from openworld.data.samples import Samples, chunk_size
 from openworld.data.split import Split, make_split, own_split

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from openworld.compute.device import Transfer, stage, staging_buffer
-from openworld.data import reading
+from openworld.data import worker
 from openworld.data.pool import CONTEXT, Deferred, Pool, result_of
-from openworld.data.reading import Item
+from openworld.data.worker import Item
 
 CHUNK_SAMPLES, CHUNK_PIXELS = 2048, 2**21
 """Whole sets pass through a network in chunks of at most so many samples and pixels."""
@@ -128,8 +128,8 @@ class Feeder:
         self.free = list(range(len(self.ring)))
         self.pending: dict[tuple[str, ...], Ahead] = {}  # what was told of last comes last
         self.rows_path, self.num_reads = rows_path, 0
-        self.pool = Pool(workers, reading.attach, (id(self), memory, shape))
-        weakref.finalize(self, reading.rings.pop, id(self), None)  # without workers, the ring is listed here
+        self.pool = Pool(workers, worker.attach, (id(self), memory, shape))
+        weakref.finalize(self, worker.rings.pop, id(self), None)  # without workers, the ring is listed here
 
     def prefetch(self, items: Sequence[Item]) -> None:
         """Have as many of these read as there is room for."""
@@ -163,7 +163,7 @@ class Feeder:
 
     def _submit(self, piece: Sequence[Item]) -> None:
         slot = self.free.pop()
-        future = self.pool.submit(reading.read_piece, id(self), slot, piece, self.rows_path)
+        future = self.pool.submit(worker.read_piece, id(self), slot, piece, self.rows_path)
         self.pending[_name(piece)] = Ahead(slot, future, self.num_reads)
 
     def _give_up(self, wanted: set[tuple[str, ...]]) -> bool:

@@ -12,8 +12,8 @@ from openworld.core.errors import UserError
 from openworld.core.files import write_to_cache
 from openworld.data.dataset import Files
 from openworld.data.decode import BadImage, decode
+from openworld.data.pixel_cache import NO_KEY, PixelCache, write_row
 from openworld.data.pool import in_pieces
-from openworld.data.store import NO_KEY, Store, write_row
 
 FILES_PER_TASK = 64
 ROWS_PER_COMMIT = 2048
@@ -33,13 +33,13 @@ class Fact:
 
 
 def survey(
-    files: Files, store: Store, size: int, cache: Path, workers: int, tell: Callable[[int, int], None]
+    files: Files, store: PixelCache, size: int, cache: Path, workers: int, tell: Callable[[int, int], None]
 ) -> list[Fact]:
     """The facts of every file; pixels that are not in the store yet are put there, as long as there is room.
 
     First what has changed is hashed, then what has an unknown hash is decoded. `tell(done, total)` hears of both.
     """
-    remembered = Remembered(cache, files.root)
+    remembered = FileFacts(cache, files.root)
     facts = [remembered.fact(path, files.full_path(n)) for n, path in enumerate(files.paths)]
     new = [position for position, fact in enumerate(facts) if fact is None]
     hashed = in_pieces(workers, hash_files, [files.full_path(position) for position in new], FILES_PER_TASK)
@@ -60,7 +60,7 @@ def survey(
 def _decoded(
     wanted: dict[bytes, str],
     unproven: set[bytes],
-    store: Store,
+    store: PixelCache,
     size: int,
     workers: int,
     tell: Callable[[int, int], None],
@@ -146,7 +146,7 @@ def _content(path: str, key: bytes) -> bytes:
     return content
 
 
-class Remembered:
+class FileFacts:
     """The facts of files under a root, for as long as their size and times of change stay the same."""
 
     def __init__(self, cache: Path, root: Path):

@@ -10,7 +10,7 @@ from PIL import Image
 
 from openworld.core.errors import UserError
 from openworld.data.decode import BadImage, decode
-from openworld.data.store import read_rows
+from openworld.data.pixel_cache import read_rows
 
 
 @dataclass(frozen=True)

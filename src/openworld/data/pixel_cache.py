@@ -17,7 +17,7 @@ FREE_BYTES_LEFT = 2**30
 """A cache must not fill the disk: this much stays free."""
 
 
-class Store:
+class PixelCache:
     """Rows of `size` x `size` RGB pixels, channel by channel."""
 
     def __init__(self, folder: Path, size: int):

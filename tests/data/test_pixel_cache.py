@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from openworld.data import store as module
-from openworld.data.store import KEY_BYTES, NO_KEY, Store, read_rows, write_row
+from openworld.data import pixel_cache as module
+from openworld.data.pixel_cache import KEY_BYTES, NO_KEY, PixelCache, read_rows, write_row
 
 SIZE = 2
 ROW = SIZE * SIZE * 3
@@ -16,9 +16,9 @@ def key(number: int) -> bytes:
     return bytes([number]) * KEY_BYTES
 
 
-def filled(numbers: list[int]) -> Store:
+def filled(numbers: list[int]) -> PixelCache:
     """A store that holds, for each number, a row of that byte."""
-    store = Store(Path("cache"), SIZE)
+    store = PixelCache(Path("cache"), SIZE)
     assert store.has_room_for(len(numbers))
     with store.writing() as first:
         put(store, first, numbers)
@@ -26,14 +26,14 @@ def filled(numbers: list[int]) -> Store:
     return store
 
 
-def put(store: Store, first: int, numbers: list[int]) -> None:
+def put(store: PixelCache, first: int, numbers: list[int]) -> None:
     file = os.open(store.rows_path, os.O_WRONLY | os.O_CREAT)
     for row, number in enumerate(numbers):
         write_row(file, first + row, bytes([number]) * ROW)
     os.close(file)
 
 
-def read(store: Store, rows: list[int]) -> list[int]:
+def read(store: PixelCache, rows: list[int]) -> list[int]:
     out = bytearray(len(rows) * ROW)
     read_rows(store.rows_path, rows, ROW, memoryview(out))
     assert all(len(set(out[start : start + ROW])) == 1 for start in range(0, len(out), ROW))
@@ -70,7 +70,7 @@ def test_a_key_that_was_cut_short_is_dropped():
 
 
 def test_broken_images_leave_a_hole_that_nothing_finds():
-    store = Store(Path("cache"), SIZE)
+    store = PixelCache(Path("cache"), SIZE)
     assert store.has_room_for(2)
     with store.writing() as first:
         put(store, first, [1, 2])
@@ -80,16 +80,16 @@ def test_broken_images_leave_a_hole_that_nothing_finds():
 
 def test_sizes_have_stores_of_their_own():
     filled([5])
-    assert Store(Path("cache"), SIZE + 1).find() == {}
+    assert PixelCache(Path("cache"), SIZE + 1).find() == {}
 
 
 def test_a_full_disk_or_a_folder_that_cannot_be_written_has_no_room(monkeypatch):
-    store = Store(Path("cache"), SIZE)
+    store = PixelCache(Path("cache"), SIZE)
     usage = module.shutil.disk_usage(".")
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage._replace(free=module.FREE_BYTES_LEFT + ROW))
     assert not store.has_room_for(1)
     Path("file").write_text("")
-    assert not Store(Path("file"), SIZE).has_room_for(0)
+    assert not PixelCache(Path("file"), SIZE).has_room_for(0)
 
 
 def test_rows_that_are_gone_are_named():

@@ -16,10 +16,10 @@ from openworld.core.places import cache_dir
 from openworld.core.progress import CountDisplay
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import resize_images
-from openworld.data.reading import Item, state_of
+from openworld.data.pixel_cache import PixelCache
 from openworld.data.samples import Feeder, InMemory, Samples, Streamed
-from openworld.data.store import Store
 from openworld.data.survey import Fact, survey
+from openworld.data.worker import Item, state_of
 
 LISTED = 5
 """Broken files that an error message names."""
@@ -36,7 +36,7 @@ class Loader:
         if dataset.has_files and not size:
             raise UserError(f"{dataset.name}: images come in many sizes; give {named('image_size')}")
         self.size, self.runtime = size, runtime
-        self.store = Store(cache_dir(), size) if dataset.has_files else None
+        self.store = PixelCache(cache_dir(), size) if dataset.has_files else None
         facts = self._survey(dataset)
         self.fingerprint = fingerprint(dataset, facts)
         self.dropped = broken_files(dataset, facts)
