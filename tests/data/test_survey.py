@@ -117,7 +117,7 @@ def test_a_file_that_changes_between_two_looks_gives_its_pixels_to_no_hash(files
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "hash_files", hash_files)
-        with pytest.raises(UserError, match="changed while it was read: run it again"):
+        with pytest.raises(UserError, match=f"{victim.name} changed while"):
             look(files)
     facts = look(files)
     assert not any(fact.problem for fact in facts)
@@ -161,7 +161,7 @@ def test_a_store_that_cannot_be_written_is_named(files, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "write_row", fail)
-    with pytest.raises(UserError, match=r"cache/pixels-1/8: decoded images cannot be kept there \(No space left"):
+    with pytest.raises(UserError, match=r"cache/pixels-1/8: .*No space left.*XDG_CACHE_HOME"):
         look(files)
 
 
