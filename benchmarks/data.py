@@ -33,7 +33,7 @@ from openworld.compute.runtime import Runtime
 from openworld.core.places import count_cores, default_data_dir
 from openworld.core.recipes import paper
 from openworld.data.dataset import Dataset, Files, Part
-from openworld.data.loading import Loader
+from openworld.data.loader import Loader
 from openworld.data.opening import open_dataset
 from openworld.data.problem import load_problem
 from openworld.runs.environment import environment

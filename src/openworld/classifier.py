@@ -24,7 +24,7 @@ from openworld.core.errors import UserError, called_from_python, is_utf8
 from openworld.core.signals import Interrupted
 from openworld.data.arrays import checked_samples, is_unlabelled
 from openworld.data.dataset import Dataset, Files, Part
-from openworld.data.loading import Loader
+from openworld.data.loader import Loader
 from openworld.methods import METHODS
 from openworld.runs.folder import RunFolder
 from openworld.runs.model import PackedModel

@@ -127,7 +127,7 @@ def test_a_flag_of_the_method_wins_over_the_file_too(flag):
         (["train", "--num-classes", "3"], "--num-classes 3 is fewer than the 5 seen classes"),
         (["train", "--batch-unlabelled", "5000"], "--batch-unlabelled 5000 is larger than the"),
         (["train", "--batch-labelled", "5000"], "--batch-labelled 5000 is larger than the"),
-        (["train", "--prior", "nowhere.txt"], "--prior nowhere.txt: not known, uniform, or a file that exists"),
+        (["train", "--prior", "nowhere.txt"], "--prior nowhere.txt: no such file"),
         (["train", "--config", "nowhere.toml"], "nowhere.toml: there is no such configuration file"),
         (["train", "--resume"], "--resume needs --out"),
         (["train", "--device", "cuda"], "torch sees no GPU"),

@@ -115,7 +115,7 @@ def test_the_uncertainty_of_the_fast_way_is_that_of_the_plain_way():
     chunks = list(batches.data.unlabelled.chunks(batches.rows))
     with without_compiling():
         plain = measure_uncertainty(plain_answer, chunks, num_views=10)
-    fast = measure_uncertainty(batches.answers(inference_copy(network), "test", 0), chunks, num_views=10)
+    fast = measure_uncertainty(batches.view_predictor(inference_copy(network), "test", 0), chunks, num_views=10)
     assert torch.corrcoef(torch.stack([plain, fast]))[0, 1] > 0.99
     # the class that is judged is the best on average: of two that tie, rounding may choose either
     assert float(((fast - plain).abs() < plain.max() / 20).float().mean()) > 0.99

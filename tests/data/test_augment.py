@@ -210,7 +210,7 @@ def recorded_jitter(monkeypatch, count: int) -> tuple[Tensor, ...]:
     seen = []
     monkeypatch.setattr(augment, "_jitter", lambda pixels, *parameters: seen.extend(parameters) or pixels)
     draw = augment.Draws(torch.rand((augment.Draws.MOST, count), generator=generator(0, "jitter")))
-    augment.colour_jitter(torch.zeros(count, 3, 1, 1), draw, share=1)
+    augment.colour_jitter(torch.zeros(count, 3, 1, 1), draw, probability=1)
     return tuple(seen)
 
 

@@ -20,7 +20,7 @@ from openworld.cli import main
 from openworld.core.fields import replace
 from openworld.core.recipes import digits
 from openworld.data.benchmarks import read_benchmark
-from openworld.data.reading import decode_files
+from openworld.data.worker import decode_files
 from openworld.ops.rng import generator
 from openworld.results.predict import find_images
 from openworld.runs.classes import NAMES, Classes

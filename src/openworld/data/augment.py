@@ -1,7 +1,7 @@
-"""Random views: batched, with draws for each sample, on the device of the samples.
+"""Augmentation: random views of a batch, computed on the device of the samples, with random numbers for each sample.
 
-A view is a function of the sample and of what is drawn for its place in the batch. The image families follow
-the code of the paper's authors. Shapes: B samples of D features, or of C x H x W pixels; images are square.
+A view depends only on the sample and on the random numbers of its row in the batch. The image families follow the
+code of the paper's authors. Shapes: B samples of D features, or of C x H x W pixels. Images are square.
 """
 
 import math
@@ -17,33 +17,38 @@ from openworld.compute.compiling import compilable
 from openworld.ops import image_ops as ops
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = 0.4, 0.4, 0.2, 0.1
-"""How far colour jitter goes, on each side of no change."""
+"""Largest change by colour jitter, in both directions from no change."""
 BLUR = (0.1, 2.0)
-"""The range of a blur's standard deviation, in pixels."""
+"""Range of the standard deviation of the Gaussian blur, in pixels."""
 NOISE, DROPPED = 0.2, 0.1
-"""What stands for augmentation where nothing is known of the features: noise of a fifth of their spread hides what is
-small, and one in ten that is missing keeps a network from leaning on any of them alone."""
+"""Augmentation of features whose meaning is unknown: noise of a fifth of their standard deviation hides small
+differences, and a tenth of the entries is dropped so that the network does not rely on a single feature."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """The views of one kind of data."""
+    """How to make random views and plain views of one kind of data."""
 
     draw: Callable[[Tensor, Generator], Tensor]
-    """(samples, source) -> the numbers that decide their views."""
+    """(samples, random generator) -> the random numbers that decide the views of the samples."""
     view: Callable[[Tensor, Tensor], Tensor]
-    """(uint8 images (B, C, H, W) or float features (B, D), numbers) -> one view of each; images in [0, 1]."""
+    """(uint8 images (B, C, H, W) or float features (B, D), numbers) -> one view of each sample; images in [0, 1]."""
     plain: Callable[[Tensor], Tensor]
-    """The view by which samples are judged: no randomness."""
+    """samples -> the views for evaluation and inference, without randomness."""
 
     def random(self, samples: Tensor, source: Generator) -> Tensor:
+        """Return one random view of each sample."""
         return self.view(samples, self.draw(samples, source))
 
 
 def family(name: str, mean: Tensor, std: Tensor, size: int | None = None) -> Family:
-    """The family by its name; mean and std, of each channel or feature, are those of the training set.
+    """Return the family with this name.
 
-    `size` is the side of its random views in pixels, where it is to be another than the family's own.
+    Args:
+        name: One of `FAMILIES`.
+        mean: Mean of each channel or feature (`TrainingSet.mean`).
+        std: Standard deviation of each channel or feature (`TrainingSet.std`).
+        size: Side of the random views in pixels. None keeps the default of the family.
     """
     if name == "features":
         return Family(draw_for_features, partial(features_view, mean=mean, std=std), plain=Tensor.float)
@@ -52,21 +57,21 @@ def family(name: str, mean: Tensor, std: Tensor, size: int | None = None) -> Fam
 
 
 def draw_for_features(features: Tensor, source: Generator) -> Tensor:
-    """(2, B, D): a normal number for each entry, and one in [0, 1)."""
+    """Draw (2, B, D) numbers: for each entry a standard normal number, and a uniform number in [0, 1)."""
     shape, device = features.shape, features.device
     normal = torch.randn(shape, generator=source, device=device)
     return torch.stack([normal, torch.rand(shape, generator=source, device=device)])
 
 
 def features_view(features: Tensor, numbers: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Gaussian noise on every entry; some entries are lost, and the mean stands in for them."""
-    normal, share = numbers
-    return torch.where(share < DROPPED, mean, features.float() + NOISE * std * normal)
+    """Add Gaussian noise to every entry and replace some entries by the mean of their feature."""
+    normal, uniform = numbers
+    return torch.where(uniform < DROPPED, mean, features.float() + NOISE * std * normal)
 
 
 @compilable
 def digits_view(images: Tensor, numbers: Tensor, size: int | None = None) -> Tensor:
-    """What differs between two hands that write the same digit: turn, shear, scale, shift, and pressure."""
+    """Imitate different handwriting: rotate, shear, scale and shift the digit, and change the pen pressure."""
     draw = Draws(numbers)
     turn, shear = draw.uniform(-15, 15) * (math.pi / 180), draw.uniform(-0.2, 0.2)
     scale_x, scale_y = 1 / draw.uniform(0.85, 1.15), 1 / draw.uniform(0.85, 1.15)
@@ -85,35 +90,39 @@ def digits_view(images: Tensor, numbers: Tensor, size: int | None = None) -> Ten
 
 @compilable
 def cifar_view(images: Tensor, numbers: Tensor, size: int | None = None) -> Tensor:
+    """Crop, flip and jitter the colours. Solarise or equalise a few images."""
     draw = Draws(numbers)
     pixels = padded_or_resized_crop(images, draw, 0.5, size)
-    pixels = colour_jitter(pixels, draw, share=0.6)
-    pixels = apply_to(draw.chance(0.1), ops.solarize, pixels, draw.share())
+    pixels = colour_jitter(pixels, draw, probability=0.6)
+    pixels = apply_to(draw.chance(0.1), ops.solarize, pixels, draw.fraction())
     return apply_to(draw.chance(0.1), ops.equalize, pixels)
 
 
 @compilable
 def simclr_view(images: Tensor, numbers: Tensor, size: int | None = None) -> Tensor:
-    """Views that differ more: what is left in common has to be the object.
+    """Make views that differ strongly, so that two views of an image have little in common except the object.
 
-    They are smaller than the image, since what they show is: at the image's own side they would enlarge it, by a third
-    on average, and cost nearly twice as much (docs/log.md).
+    By default the views are smaller than the image, because they show only a part of it. Views as large as the image
+    would enlarge that part, by a third on average, and cost nearly twice as much
+    (docs/findings.md#finding-smaller-views).
     """
     draw, whole = Draws(numbers), images.shape[2]
     sides = resized_sides(draw, whole, smallest_area=0.2)
     smaller = crop_and_flip(images, draw, sides, room=whole - sides, size=size or whole * 3 // 4)
-    pixels = colour_jitter(smaller, draw, share=0.8)
+    pixels = colour_jitter(smaller, draw, probability=0.8)
     return apply_to(draw.chance(0.2), ops.grayscale, pixels)
 
 
 @compilable
 def tiny_view(images: Tensor, numbers: Tensor, size: int | None = None) -> Tensor:
+    """Crop, flip and jitter the colours. Turn some images gray and blur some."""
     draw = Draws(numbers)
     return jitter_gray_blur(padded_or_resized_crop(images, draw, 0.5, size), draw)
 
 
 @compilable
 def photos_view(images: Tensor, numbers: Tensor, smallest_area: float, size: int | None = None) -> Tensor:
+    """Like `tiny_view`, but always resize the crop, by default to the size that evaluation uses."""
     draw, stored = Draws(numbers), images.shape[2]
     sides = resized_sides(draw, stored, smallest_area)
     cropped = crop_and_flip(images, draw, sides, room=stored - sides, size=size or shown(stored))
@@ -121,21 +130,24 @@ def photos_view(images: Tensor, numbers: Tensor, smallest_area: float, size: int
 
 
 def as_floats(images: Tensor) -> Tensor:
+    """Convert uint8 images to floats in [0, 1]."""
     return images / 255
 
 
 def centre_crop(images: Tensor) -> Tensor:
+    """Return the centre of each photo as floats in [0, 1]."""
     size = shown(images.shape[2])
     start = (images.shape[2] - size) // 2
     return as_floats(images[:, :, start : start + size, start : start + size])
 
 
 def shown(stored: int) -> int:
-    """The side that the network sees of a stored photo: 224 pixels of 256."""
+    """Return the side of the part of a stored photo that the network sees: 224 of 256 pixels."""
     return stored * 7 // 8
 
 
 def draw_for_images(images: Tensor, source: Generator) -> Tensor:
+    """Draw (Draws.MOST, B) uniform numbers in [0, 1)."""
     return torch.rand((Draws.MOST, len(images)), generator=source, device=images.device)
 
 
@@ -151,56 +163,58 @@ FAMILIES = (*IMAGE_FAMILIES, "features")
 
 
 class Draws:
-    """Draws for each sample of a batch, from (MOST, B) numbers in [0, 1) that were drawn at once."""
+    """Random parameters for each sample of a batch, taken from (MOST, B) uniform numbers that were drawn at once."""
 
     MOST = 40
-    """Enough for one view by any family."""
+    """Random numbers for each sample, enough for one view by any family."""
 
     def __init__(self, numbers: Tensor):
         self._numbers, self._each = numbers, numbers.unbind()
         self._taken = 0
 
-    def share(self) -> Tensor:
-        """(B,) numbers in [0, 1)."""
+    def fraction(self) -> Tensor:
+        """Return the next (B,) uniform numbers in [0, 1)."""
         self._taken += 1
         return self._each[self._taken - 1]
 
-    def shares(self, count: int) -> Tensor:
-        """(count, B)."""
+    def fractions(self, count: int) -> Tensor:
+        """Return the next (count, B) uniform numbers in [0, 1)."""
         self._taken += count
-        assert self._taken <= self.MOST, "a family that draws more must raise Draws.MOST"
+        assert self._taken <= self.MOST, "this family uses more random numbers than Draws.MOST: increase it"
         return self._numbers[self._taken - count : self._taken]
 
     def uniform(self, low: float, high: float) -> Tensor:
-        return self.share() * (high - low) + low
+        """Return (B,) uniform numbers in [low, high)."""
+        return self.fraction() * (high - low) + low
 
     def chance(self, probability: float) -> Tensor:
-        return self.share() < probability
+        """Return (B,) booleans that are true with this probability."""
+        return self.fraction() < probability
 
 
 def apply_to(chosen_B: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
-    """The images, with a change made to the chosen ones by their parameters; `images` may be overwritten."""
-    # what is compiled is the same for all batches, so that it cannot follow the number of the chosen
+    """Apply `change` to the chosen images, each with its own parameters. This may overwrite `images`."""
+    # Compiled code has fixed shapes, so it cannot select a number of images that differs between batches.
     make = _change_chosen if images.device.type == "cpu" and not torch.compiler.is_compiling() else _change_all
     return make(chosen_B, change, images, *parameters)
 
 
 def _change_chosen(chosen_B: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
-    """No work is wasted."""
+    """Change only the chosen images."""
     chosen = chosen_B.nonzero()[:, 0]
-    if not len(chosen):  # of which some changes cannot make anything
+    if not len(chosen):  # some changes fail on an empty batch
         return images
     changed = change(*(batch.index_select(0, chosen) for batch in (images, *parameters)))
     return images.index_copy_(0, chosen, changed)
 
 
 def _change_all(chosen_B: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
-    """Work is wasted, but nobody waits: to learn which are chosen, the host would have to wait for the device."""
+    """Change all images, but use only the chosen ones. Selecting them first would make the host wait for the device."""
     return torch.where(chosen_B.view(-1, 1, 1, 1), change(images, *parameters), images)
 
 
 def padded_or_resized_crop(images: Tensor, draw: Draws, smallest_area: float, size: int | None) -> Tensor:
-    """Half of the samples are padded and cropped, half are cropped and resized; by default to the images' own side."""
+    """Pad and crop half of the samples, and crop and resize the other half, by default to the size of the images."""
     whole = images.shape[2]
     is_padded = draw.chance(0.5)
     sides = resized_sides(draw, whole, smallest_area).masked_fill_(is_padded, whole)
@@ -208,9 +222,9 @@ def padded_or_resized_crop(images: Tensor, draw: Draws, smallest_area: float, si
 
 
 def resized_sides(draw: Draws, size: int, smallest_area: float, tries: int = 10) -> Tensor:
-    """(2, B) height and width of a crop: the first of ten draws of area and shape that fits into the image."""
-    area = draw.shares(tries) * (size**2 * (1 - smallest_area)) + size**2 * smallest_area
-    log_shape = (draw.shares(tries) - 0.5) * (2 * math.log(4 / 3))
+    """Return (2, B) heights and widths of crops: the first of `tries` random areas and shapes that fits the image."""
+    area = draw.fractions(tries) * (size**2 * (1 - smallest_area)) + size**2 * smallest_area
+    log_shape = (draw.fractions(tries) - 0.5) * (2 * math.log(4 / 3))
     sides = (area * torch.stack([-log_shape, log_shape]).exp_()).sqrt_().round_()
     fits = sides.amax(dim=0) <= size
     first = fits.to(torch.uint8).argmax(dim=0)
@@ -218,33 +232,37 @@ def resized_sides(draw: Draws, size: int, smallest_area: float, tries: int = 10)
 
 
 def crop_and_flip(images: Tensor, draw: Draws, sides_2B: Tensor, room: Tensor, size: int) -> Tensor:
-    """Crops of these sides, moved by whole pixels within the room around the middle; half of them are mirrored."""
-    # a product of floats may be rounded up to the limit, which is one too many
-    steps = (draw.shares(2) * (room + 1)).floor_().minimum(room)
+    """Cut out crops of these sides, shifted at random by whole pixels within `room`, and mirror half of them."""
+    # Rounding may lift the product to room + 1, which is one step too many.
+    steps = (draw.fractions(2) * (room + 1)).floor_().minimum(room)
     middles = (images.shape[2] - room) / 2 + steps
     height, width = sides_2B
-    mirrored_or_not = torch.copysign(width, draw.share() - 0.5)
+    mirrored_or_not = torch.copysign(width, draw.fraction() - 0.5)
     return ops.crop(as_floats(images), middles, torch.stack([height, mirrored_or_not]), size)
 
 
-def colour_jitter(pixels: Tensor, draw: Draws, share: float) -> Tensor:
-    """A share of the samples changes in brightness, contrast, saturation and hue, each in an order of its own."""
+def colour_jitter(pixels: Tensor, draw: Draws, probability: float) -> Tensor:
+    """Change brightness, contrast, saturation and hue, in a random order for each sample.
+
+    A sample is changed with this probability.
+    """
     adjustments = [
         ops.brightness(draw.uniform(1 - BRIGHTNESS, 1 + BRIGHTNESS)),
         ops.contrast(draw.uniform(1 - CONTRAST, 1 + CONTRAST)),
         ops.saturation(draw.uniform(1 - SATURATION, 1 + SATURATION)),
     ]
-    hue, times = draw.uniform(-HUE, HUE), draw.shares(4)
+    hue, times = draw.uniform(-HUE, HUE), draw.fractions(4)
     times_B3, order_B3 = times[:3].T.sort(dim=1)
     blends_B33 = torch.stack(adjustments, dim=1).gather(1, order_B3[:, :, None].expand(-1, -1, 3))
     is_before_hue_B3 = times_B3 < times[3][:, None]
-    return apply_to(draw.chance(share), _jitter, pixels, blends_B33, is_before_hue_B3, hue)
+    return apply_to(draw.chance(probability), _jitter, pixels, blends_B33, is_before_hue_B3, hue)
 
 
 def _jitter(pixels: Tensor, blends_B33: Tensor, is_before_hue_B3: Tensor, hue_B: Tensor) -> Tensor:
-    """The blends that come before the shift of hue, the shift, and the blends that come after it.
+    """Apply the blends that come before the hue shift, then the hue shift, then the other blends.
 
-    Hue is the dearest of the four, and so it is computed once, not once for each place it may take.
+    The hue shift is the most expensive of the four changes. This order of work computes it once, not once for each
+    position that it may take.
     """
     for is_due, weights in zip(is_before_hue_B3.unbind(dim=1), blends_B33.unbind(dim=1), strict=True):
         pixels = apply_to(is_due, ops.blend, pixels, weights)
@@ -255,7 +273,8 @@ def _jitter(pixels: Tensor, blends_B33: Tensor, is_before_hue_B3: Tensor, hue_B:
 
 
 def jitter_gray_blur(pixels: Tensor, draw: Draws) -> Tensor:
-    pixels = colour_jitter(pixels, draw, share=0.5)
+    """Jitter the colours of half of the samples, turn a fifth of the samples gray and blur a fifth."""
+    pixels = colour_jitter(pixels, draw, probability=0.5)
     pixels = apply_to(draw.chance(0.2), ops.grayscale, pixels)
     blur = partial(ops.gaussian_blur, reach=math.ceil(3 * BLUR[1]))
     return apply_to(draw.chance(0.2), blur, pixels, draw.uniform(*BLUR))
@@ -264,31 +283,32 @@ def jitter_gray_blur(pixels: Tensor, draw: Draws) -> Tensor:
 # Stronger views ---------------------------------------------------------------------------------------------
 
 TURN, SHEAR, SHIFT = math.pi / 6, 0.3, 0.6
-"""How far a warp goes at most: an angle, and shares of half a side."""
+"""Largest warps: an angle in radians, and fractions of half a side."""
 
 
 def draw_to_strengthen(rows: int, source: Generator) -> Tensor:
+    """Draw the (10, rows) uniform numbers in [0, 1) that `strengthen` needs."""
     return torch.rand((10, rows), generator=source, device=source.device)
 
 
 @compilable
 def strengthen(views: Tensor, numbers: Tensor) -> Tensor:
-    """Views that show less: perhaps a warp, perhaps other colours, and a hole.
+    """Augment views more strongly: warp some of them, change the colours of some, and cut a hole into each.
 
-    To be trained on with labels that were found on the views as they were: after FixMatch (Sohn et al., NeurIPS 2020),
-    with one operation of each of the two kinds where RandAugment draws any two.
+    A method trains on the result with pseudo-labels that it computed on the views before this step. This follows
+    FixMatch (Sohn et al., NeurIPS 2020), with one operation of each of the two kinds where RandAugment draws any two.
     """
     draw = Draws(numbers)
-    kind, amount = (draw.share() * 5).floor(), draw.uniform(-1, 1)
+    kind, amount = (draw.fraction() * 5).floor(), draw.uniform(-1, 1)
     views = apply_to(draw.chance(0.6), ops.warp, views.clone(), affine_map(kind, amount))
-    factor, kind, levels = draw.uniform(0.1, 1.9), (draw.share() * 4).floor(), 16 << (draw.share() * 4).long()
+    factor, kind, levels = draw.uniform(0.1, 1.9), (draw.fraction() * 4).floor(), 16 << (draw.fraction() * 4).long()
     views = apply_to(draw.chance(0.6), recolour, views, kind, factor, levels)
-    side, middles = draw.share() * (views.shape[2] / 2), draw.shares(2) * views.shape[2]
+    side, middles = draw.fraction() * (views.shape[2] / 2), draw.fractions(2) * views.shape[2]
     return ops.cut_out(views, middles, side)
 
 
 def affine_map(kind_B: Tensor, amount_B: Tensor) -> Tensor:
-    """(B, 2, 3): each sample is turned, sheared along one of the sides, or shifted along one of them."""
+    """Return (B, 2, 3) affine maps. Each one rotates, shears along one axis, or shifts along one axis."""
     kinds = torch.arange(5, device=kind_B.device)[:, None]
     turn, shear_x, shear_y, shift_x, shift_y = ((kind_B == kinds) * amount_B).unbind()
     cos, sin = (turn * TURN).cos(), (turn * TURN).sin()
@@ -300,7 +320,7 @@ def affine_map(kind_B: Tensor, amount_B: Tensor) -> Tensor:
 
 
 def recolour(pixels: Tensor, kind_B: Tensor, factor_B: Tensor, levels_B: Tensor) -> Tensor:
-    """Each sample changes in brightness, contrast, saturation, or the number of its levels."""
+    """Change the brightness, contrast, saturation or number of colour levels of each sample."""
     changes = torch.stack([change(factor_B) for change in (ops.brightness, ops.contrast, ops.saturation)])
     chosen_B3 = changes[kind_B.clamp(max=2).long(), torch.arange(len(kind_B), device=kind_B.device)]
     has_fewer_levels = (kind_B == 3).view(-1, 1, 1, 1)

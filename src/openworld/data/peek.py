@@ -9,7 +9,7 @@ from torch import Tensor
 from openworld.core.errors import UserError
 from openworld.data.dataset import Files, Part
 from openworld.data.decode import BadImage, decode
-from openworld.data.loading import resized, to_tensor
+from openworld.data.loader import resized, to_tensor
 
 
 def peek(part: Part, positions: Sequence[int], size: int | None) -> Tensor:

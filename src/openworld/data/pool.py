@@ -1,4 +1,4 @@
-"""Processes that work on images beside the training; they know Pillow and numpy, not torch."""
+"""Worker processes that read and decode images. They use Pillow and numpy, but not torch."""
 
 import ctypes
 import multiprocessing
@@ -13,24 +13,31 @@ from typing import Any
 
 from openworld.core.errors import UserError
 
-# A forked worker is there at once and sees what this process has read; elsewhere forking is not safe.
+# A forked worker starts at once and shares the memory of this process. Forking is not safe on other systems.
 CONTEXT = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 PIECES_AHEAD = 4
-"""For each worker: enough that none has to wait."""
+"""Pieces that are submitted ahead for each worker, so that no worker has to wait."""
 
 
 class Pool:
-    """Runs functions in `workers` processes, or here where there are none."""
+    """Runs functions in `workers` processes, or in this process if `workers` is 0.
+
+    Args:
+        workers: Number of processes.
+        prepare: Function that each process calls once before its first task.
+        arguments: Arguments of `prepare`.
+    """
 
     def __init__(self, workers: int, prepare: Callable[..., None] | None = None, arguments: tuple = ()):
         self.executor = None
         if workers:
-            self.executor = ProcessPoolExecutor(workers, CONTEXT, _begin, (prepare, arguments))
+            self.executor = ProcessPoolExecutor(workers, CONTEXT, _set_up_worker, (prepare, arguments))
         elif prepare:
             prepare(*arguments)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future | Deferred":
+        """Start `function(*arguments)` in a worker and return its future."""
         if self.executor is None:
             return Deferred(function, arguments)
         try:
@@ -39,28 +46,30 @@ class Pool:
             raise LOST from None
 
     def close(self) -> None:
+        """Cancel the tasks that have not started and stop the workers."""
         if self.executor:
             self.executor.shutdown(wait=True, cancel_futures=True)
 
 
 class Deferred:
-    """What `submit` gives without processes: the work is done when its result is asked for."""
+    """The future that `submit` returns without workers. It runs the function when `result` is called."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple):
-        self.work = function, arguments
+        self.task = function, arguments
 
     def result(self) -> Any:
-        function, arguments = self.work
+        function, arguments = self.task
         return function(*arguments)
 
     def cancel(self) -> bool:
         return True
 
 
-LOST = UserError("a process that decodes images was killed: is there enough memory? fewer workers need less")
+LOST = UserError("a process that decodes images was killed, perhaps because memory ran out; use fewer workers")
 
 
 def result_of(future: Future | Deferred) -> Any:
+    """Wait for a task and return its result. Raise a UserError if its worker was killed."""
     try:
         return future.result()
     except BrokenProcessPool:
@@ -70,32 +79,39 @@ def result_of(future: Future | Deferred) -> Any:
 def in_pieces(
     workers: int, function: Callable[..., list], items: Sequence, per_piece: int, *arguments: Any
 ) -> Iterator[Any]:
-    """The results of `function(some items, *arguments)`, one for each item, in their order.
+    """Call `function(some items, *arguments)` for pieces of the items and yield one result for each item, in order.
 
-    Only a few pieces are begun ahead of the one that is wanted: results may be large, and whoever takes them slow.
+    Only a few pieces run ahead of the consumer, because results may be large and the consumer may be slow.
+
+    Args:
+        workers: Number of worker processes. 0 runs the function in this process.
+        function: Function from a list of items to a list of results.
+        items: All items.
+        per_piece: Number of items in one call.
+        arguments: Further arguments of every call.
     """
     starts = range(0, len(items), per_piece)
     pool = Pool(min(workers, len(starts)))
-    begun: deque[Future | Deferred] = deque()
+    submitted: deque[Future | Deferred] = deque()
     try:
         for start in starts:
-            begun.append(pool.submit(function, items[start : start + per_piece], *arguments))
-            if len(begun) > PIECES_AHEAD * max(workers, 1):
-                yield from result_of(begun.popleft())
-        for future in begun:
+            submitted.append(pool.submit(function, items[start : start + per_piece], *arguments))
+            if len(submitted) > PIECES_AHEAD * max(workers, 1):
+                yield from result_of(submitted.popleft())
+        for future in submitted:
             yield from result_of(future)
     finally:
         pool.close()
 
 
-def _begin(prepare: Callable[..., None] | None, arguments: tuple) -> None:
-    """In a new worker: signals are the parent's business, and when the parent is killed, so is the worker."""
+def _set_up_worker(prepare: Callable[..., None] | None, arguments: tuple) -> None:
+    """Set up a new worker: it leaves signals to its parent, and dies when its parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-        if os.getppid() != multiprocessing.parent_process().pid:  # killed before that: nobody will tell
+        if os.getppid() != multiprocessing.parent_process().pid:  # the parent died before prctl: no signal will come
             os._exit(1)
     if prepare:
         prepare(*arguments)

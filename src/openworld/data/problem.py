@@ -1,4 +1,4 @@
-"""What training may see, and what only evaluation may: two objects, so that the truth cannot leak."""
+"""An open-world problem. What training may see and the ground truth are two objects, so that no true class leaks."""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -15,51 +15,57 @@ from openworld.core.config import Config, Problem
 from openworld.core.errors import UserError, named
 from openworld.data.augment import Family, family
 from openworld.data.dataset import Dataset
-from openworld.data.loading import Loader
+from openworld.data.loader import Loader
 from openworld.data.opening import open_dataset, reopen_dataset
 from openworld.data.samples import Samples, chunk_size
 from openworld.data.split import Split, make_split, own_split
 
 STATISTICS_SAMPLES = 2048
-"""Samples from which the mean and deviation of the channels are taken."""
+"""Number of samples, at most, for the mean and standard deviation of the channels."""
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """The training side: samples, the labels of the few that have one, and what is known of the classes."""
+    """What training may see: all samples, the labels of the labelled ones, and the class prior."""
 
     labelled: Samples
     labels: Tensor
-    """(L,) class numbers below num_seen."""
+    """(L,) classes of the labelled samples, each below `num_seen`."""
     unlabelled: Samples
     prior: Tensor
-    """(K,) the share of each class among the unlabelled samples."""
+    """(K,) proportion of each class among the unlabelled samples."""
     num_seen: int
     mean: Tensor
-    """(C,) of the channels, scaled to [0, 1]; (D,) of the features."""
+    """(C,) mean of each channel, scaled to [0, 1], or (D,) mean of each feature."""
     std: Tensor
+    """(C,) or (D,) standard deviation, on the same scale."""
     augment: str
-    """The family of the random views (`--augment`)."""
+    """Augmentation family of the random views (`--augment`)."""
 
     @cached_property
     def family(self) -> Family:
-        """How views of the samples are made."""
+        """The augmentation family of the run."""
         return self.family_of()
 
     def family_of(self, name: str | None = None, size: int | float | None = None) -> Family:
-        """Of another name or size, where one is given: in pixels, or as a share of the images' side."""
+        """Return an augmentation family, by default that of the run.
+
+        Args:
+            name: Name of the family. None uses the family of the run.
+            size: Side of the views in pixels (int), or as a fraction of the images' side (float). None: the default.
+        """
         if isinstance(size, float):
             size = max(1, round(size * self.unlabelled.shape[-1]))
         return family(name or self.augment, self.mean.to(self.device), self.std.to(self.device), size)
 
     @cached_property
     def shown_shape(self) -> tuple[int, ...]:
-        """Of a sample as it is judged."""
+        """Shape of a sample in evaluation."""
         return shown_shape(self.family, self.unlabelled.shape)
 
     @property
     def num_classes(self) -> int:
-        """Outputs of the classifier: seen and novel."""
+        """Number of outputs of the classifier: seen and novel classes."""
         return len(self.prior)
 
     @property
@@ -69,43 +75,45 @@ class TrainingSet:
 
 @dataclass(frozen=True)
 class Truth:
-    """The evaluation side: samples with their true classes."""
+    """What evaluation may see: samples with their true classes."""
 
     samples: Samples
     labels: np.ndarray
-    """(N,) true classes; -1 where nobody knows."""
+    """(N,) true classes, -1 if unknown."""
     names: tuple[str | int, ...]
-    """How a person finds each sample again: its path, or its position."""
+    """Path of each sample, or its position if it has no path."""
 
     @property
     def is_known(self) -> bool:
+        """Whether the true class of any sample is known."""
         return bool((self.labels >= 0).any())
 
 
 @dataclass(frozen=True)
 class OpenWorld:
-    """A problem, posed: the two sides, and how they came about."""
+    """An open-world problem: the data for training, the ground truth, and the split between them."""
 
     training: TrainingSet
     truths: dict[str, Truth]
-    """Of the part `unlabelled`, and of `test` where there is one."""
+    """Ground truth of the part `unlabelled`, and of `test` if the data set has a test part."""
     split: Split
     fingerprint: str
+    """Hash of the data (`loader.fingerprint`)."""
     dropped: dict[str, str]
-    """Files that were left out because they are broken, with the reason."""
+    """Broken files that were left out, with the reason."""
     class_names: tuple[str, ...]
-    """One for each output of the classifier: the seen classes' own names, then novel-1, novel-2, ..."""
+    """Name of each output of the classifier: the names of the seen classes, then novel-1, novel-2, ..."""
     split_is_given: bool
-    """Whether the split came with the data; else it was drawn."""
+    """Whether the data says which samples are labelled. If not, the split was sampled."""
 
     @property
     def evaluated_part(self) -> str | None:
-        """Where accuracies can be measured: the test part, or else the unlabelled one, if its classes are known."""
+        """The part on which to measure accuracy: `test`, or else `unlabelled`. None if no true classes are known."""
         known = [part for part in ("test", "unlabelled") if part in self.truths and self.truths[part].is_known]
         return known[0] if known else None
 
     def split_json(self) -> str:
-        """What `load_problem` needs to load the same problem again, and what a model has to know of its samples."""
+        """Return JSON with what `load_problem` needs to load the same problem, and with facts that a model needs."""
         return self.split.to_json(
             fingerprint=self.fingerprint,
             prior=self.training.prior.tolist(),
@@ -119,7 +127,14 @@ class OpenWorld:
 def load_problem(
     config: Config, runtime: Runtime, saved_split: str | None = None, dataset: Dataset | None = None
 ) -> OpenWorld:
-    """Load the data and separate what training sees from the truth; a saved split is held to its data."""
+    """Load the data and separate what training may see from the ground truth.
+
+    Args:
+        config: Settings of the run.
+        runtime: Device, memory and workers.
+        saved_split: Content of split.json of an earlier run. The data must be the same as in that run.
+        dataset: Data set that is open already. None opens `config.data`.
+    """
     open_it = open_dataset if saved_split is None else reopen_dataset
     dataset = dataset or open_it(config.data, runtime.data_dir)
     refuse_misfit(config, dataset)
@@ -134,7 +149,7 @@ def load_problem(
     labelled, unlabelled = np.array(split.labelled), np.array(split.unlabelled)
     unlabelled_samples = loader.samples("train", split.unlabelled)
     mean, std = statistics(unlabelled_samples)
-    # the file that shares came from may be gone
+    # A saved split holds the prior, because the file that the prior came from may be gone.
     prior = torch.tensor(facts["prior"]) if "prior" in facts else prior_of(split, train.labels[labelled], config)
     training = TrainingSet(
         labelled=loader.samples("train", split.labelled),
@@ -158,7 +173,7 @@ def load_problem(
 
 
 def adapted_problem(world: OpenWorld, config: Config) -> OpenWorld:
-    """The same samples and split, with the class count, the prior and the views of another configuration."""
+    """Return the same samples and split with the class count, prior and augmentation of another configuration."""
     training = world.training
     prior = prior_of(world.split, training.labels.cpu().numpy(), config).to(training.device)
     training = replace(training, prior=prior, augment=config.training.augment)
@@ -167,29 +182,33 @@ def adapted_problem(world: OpenWorld, config: Config) -> OpenWorld:
 
 
 def names_of_outputs(seen: tuple[str, ...], num_classes: int) -> tuple[str, ...]:
-    """The seen classes' own names, then novel-1, novel-2, ...; numbers are left out that a seen class has taken."""
-    free = (name for number in itertools.count(1) if (name := f"novel-{number}") not in seen)
-    return (*seen, *itertools.islice(free, num_classes - len(seen)))
+    """Return the names of the seen classes, then novel-1, novel-2, ..., without names that a seen class has already."""
+    unused = (name for number in itertools.count(1) if (name := f"novel-{number}") not in seen)
+    return (*seen, *itertools.islice(unused, num_classes - len(seen)))
 
 
 def shown_shape(views: Family, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of a sample of this shape, as it is judged."""
+    """Return the shape in evaluation of a sample with this stored shape."""
     dtype = torch.uint8 if len(shape) == 3 else torch.float32
     return tuple(views.plain(torch.zeros(1, *shape, dtype=dtype)).shape[1:])
 
 
 def refuse_other_data(data: str, loader: Loader, facts: dict[str, Any]) -> None:
-    """A split is made of positions: they must mean the same samples as when it was made."""
+    """Raise a UserError if the data has changed since the split was made: its positions would mean other samples."""
     if "fingerprint" not in facts:
-        raise UserError("split.json is damaged: it does not say which data it belongs to")
+        raise UserError("split.json is damaged: it has no fingerprint of the data; train the run again")
     if loader.fingerprint != facts["fingerprint"]:
-        raise UserError(f"{data} has changed since the run was made: its images or labels are not the same")
+        raise UserError(
+            f"{data} has changed since the run was created: images or labels differ; restore the data, or train again"
+        )
     if set(loader.dropped) != set(facts.get("dropped", {})):
-        raise UserError(f"{data}: other images than before can be decoded here; another version of Pillow, perhaps?")
+        raise UserError(
+            f"{data}: the images that can be decoded differ from those of the run; does Pillow have another version?"
+        )
 
 
 def refuse_misfit(config: Config, dataset: Dataset) -> None:
-    """Networks and views for images do nothing for features, and the other way round."""
+    """Raise a UserError if the network or augmentation is for images and the data is features, or the reverse."""
     training = config.training
     for setting, value, is_for_features in (
         ("network", training.network, training.network == "mlp"),
@@ -197,10 +216,12 @@ def refuse_misfit(config: Config, dataset: Dataset) -> None:
     ):
         if is_for_features != dataset.has_features and value != "identity":
             kind = "features" if dataset.has_features else "images"
-            raise UserError(f"{named(setting, value)} is not for {kind}, which {dataset.name} holds")
+            advice = f"choose another {named(setting)}"
+            raise UserError(f"{named(setting, value)} is not for {kind}, and {dataset.name} contains {kind}; {advice}")
 
 
 def split_of(dataset: Dataset, config: Config) -> Split:
+    """Return the split that comes with user data, or sample one for a benchmark."""
     labels, num_classes = dataset.train.labels, len(dataset.class_names)
     if dataset.is_labelled is None:
         return make_split(labels, num_classes, config.problem, config.seed)
@@ -208,7 +229,7 @@ def split_of(dataset: Dataset, config: Config) -> Split:
 
 
 def statistics(samples: Samples) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel over all pixels, scaled to [0, 1], or of each feature."""
+    """Compute the mean and standard deviation of each channel, scaled to [0, 1], or of each feature."""
     stride = -(-len(samples) // STATISTICS_SAMPLES)
     is_features = len(samples.shape) == 1
     scale = 1 if is_features else 255
@@ -220,13 +241,13 @@ def statistics(samples: Samples) -> tuple[Tensor, Tensor]:
         count += values_CN.shape[1]
     mean = sums / count
     variance = squares / count - mean.square()
-    if is_features:  # of any scale; one that never changes says nothing, however it is scaled
+    if is_features:  # a constant feature carries no information, so any scale will do
         variance[variance <= 1e-12 * mean.square()] = 1.0
     return mean.float(), variance.clamp(min=0 if is_features else 1e-6).sqrt().float()
 
 
 def prior_of(split: Split, labels: np.ndarray, config: Config) -> Tensor:
-    """By what a configuration says of the classes; as long as they are to be counted, equal shares of those named."""
+    """Return the class prior of a configuration. With `num_classes` auto it is uniform over the named classes."""
     problem = config.problem
     if problem.num_classes == "auto":
         problem = replace(problem, num_classes=None, prior="uniform")
@@ -234,24 +255,26 @@ def prior_of(split: Split, labels: np.ndarray, config: Config) -> Tensor:
 
 
 def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
-    """The class shares of the *unlabelled* set, from counts that are known without its labels.
+    """Return the class proportions of the unlabelled set, computed from counts and not from its labels.
 
-    With `known`, a class has its size less its labelled images; where the number of classes was not taken
-    from the set, the sizes are assumed equal. A uniform prior would be wrong: the more of the seen classes
-    is labelled, the less of them is in the unlabelled set, and novel samples would fill their place.
+    With prior `known`, the count of a class is its size minus its labelled images. If the user requested another number
+    of classes than the data set has, all sizes are assumed equal. A uniform prior would be wrong: the more images of
+    the seen classes are labelled, the fewer are in the unlabelled set, and novel samples would fill their place.
     """
     num_classes = problem.num_classes or split.num_classes
     if num_classes < split.num_seen:
         raise UserError(f"{named('num_classes', num_classes)} is fewer than the {split.num_seen} seen classes")
-    if num_classes > len(split.labelled) + len(split.unlabelled):
-        raise UserError(f"{named('num_classes', num_classes)} is more than there are samples")
+    num_samples = len(split.labelled) + len(split.unlabelled)
+    if num_classes > num_samples:
+        raise UserError(f"{named('num_classes', num_classes)} is more than the {num_samples} training samples")
     if problem.prior == "uniform":
         return torch.full((num_classes,), 1 / num_classes)
     if is_file_of_shares(problem.prior):
         return _prior_from_file(Path(problem.prior), num_classes)
     if not split.class_sizes:
-        counted = "nobody counted the classes of your own data; uniform, or a file of shares"
-        raise UserError(f"{named('prior', 'known')}: {counted}")
+        known, uniform = named("prior", "known"), named("prior", "uniform")
+        advice = f"use {uniform} or a file of class proportions"
+        raise UserError(f"{known} needs the class sizes, which are unknown for your own data; {advice}")
     if num_classes == split.num_classes:
         sizes = np.array(split.class_sizes, dtype=np.float64)
     else:
@@ -262,20 +285,25 @@ def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
 
 
 def is_file_of_shares(prior: str | None) -> bool:
+    """Return whether the setting `prior` is the path of a file of class proportions."""
     return prior not in (None, "known", "uniform")
 
 
 def _prior_from_file(path: Path, num_classes: int) -> Tensor:
-    """One number a class, seen classes first, separated by white space or commas; scaled to sum to one."""
+    """Read one number for each class, seen classes first, separated by white space or commas. Scale the sum to 1."""
     try:
-        shares = [float(word) for word in path.read_text(encoding="utf-8").replace(",", " ").split()]
+        proportions = [float(word) for word in path.read_text(encoding="utf-8").replace(",", " ").split()]
     except FileNotFoundError:
-        raise UserError(f"{named('prior', str(path))}: not known, uniform, or a file that exists") from None
+        raise UserError(
+            f"{named('prior', str(path))}: no such file; use known, uniform, or a file of class proportions"
+        ) from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{named('prior', str(path))}: not a file of numbers ({error})") from None
-    if len(shares) != num_classes:
-        raise UserError(f"{named('prior', str(path))}: holds {len(shares)} numbers for {num_classes} classes")
-    prior = torch.tensor(shares, dtype=torch.float64)
+        raise UserError(f"{named('prior', str(path))}: cannot be read as a file of numbers ({error})") from None
+    if len(proportions) != num_classes:
+        raise UserError(
+            f"{named('prior', str(path))}: the file has {len(proportions)} numbers for {num_classes} classes"
+        )
+    prior = torch.tensor(proportions, dtype=torch.float64)
     if not (prior.sum().isfinite() and (prior >= 0).all() and prior.sum() > 0):
-        raise UserError(f"{named('prior', str(path))}: shares must be finite, not negative, and not all zero")
+        raise UserError(f"{named('prior', str(path))}: class proportions must be finite, not negative, and not all 0")
     return (prior / prior.sum()).float()

@@ -1,4 +1,4 @@
-"""From labels to an open-world problem: which classes are seen, and which of their images keep their label."""
+"""The split of a data set into an open-world problem: which classes are seen, and which images keep their label."""
 
 import json
 import math
@@ -14,38 +14,48 @@ from openworld.ops.rng import derived_seed
 
 @dataclass(frozen=True)
 class Split:
-    """Positions in the training part. Seen classes are 0 .. num_seen - 1, the first in label order."""
+    """Positions of labelled and unlabelled samples in the training part.
+
+    The seen classes are 0 .. num_seen - 1, the first in label order.
+    """
 
     num_seen: int
     num_classes: int
-    """Classes that the set really has: what is known of it, not what a user asked for."""
+    """Number of classes that the data set names. The user may request another number (`--num-classes`)."""
     labelled: tuple[int, ...]
     unlabelled: tuple[int, ...]
     class_sizes: tuple[int, ...]
-    """Training images of each class, labelled and unlabelled together: the counts that a prior may know. Own data,
-    where nobody counted, has none."""
+    """Number of training images of each class, labelled and unlabelled together, for `--prior known`. Empty for user
+    data whose class sizes are unknown."""
 
     def to_json(self, **facts: Any) -> str:
-        """The split, and facts that belong to it, as text."""
+        """Return the split and further facts as JSON text."""
         return json.dumps({**facts, **asdict(self)})
 
     @staticmethod
     def from_json(text: str, where: str = "split.json") -> tuple["Split", dict[str, Any]]:
-        """The split and the facts; `where` it comes from, to be told to people."""
+        """Return the split and the further facts. An error message names `where` the text comes from."""
         try:
             facts = json.loads(text)
-            mine = {field.name: facts.pop(field.name) for field in fields(Split)}
+            values = {field.name: facts.pop(field.name) for field in fields(Split)}
         except (ValueError, KeyError, AttributeError) as error:
-            raise UserError(f"{where} is damaged ({error}): without it a run is lost, train again") from None
+            raise UserError(f"{where} is damaged ({error}), and a run cannot be used without it; train again") from None
         return Split(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in mine.items()}
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         ), facts
 
 
 def make_split(labels: np.ndarray, num_classes: int, problem: Problem, seed: int) -> Split:
-    """The paper's split: the first classes in label order are seen, and of each a share keeps its labels.
+    """Make the split of the paper: the first classes in label order are seen, and some of their images keep the label.
 
-    Pure, and the same on any machine and in any release: images are ranked by a hash of seed and position.
+    The split depends only on the arguments. It is the same on any machine and in any release, because images are ranked
+    by a hash of seed and position.
+
+    Args:
+        labels: (N,) class of each training image.
+        num_classes: Number of classes.
+        problem: Percentages of novel classes and labelled images, and the class imbalance.
+        seed: Seed of the random choice.
     """
     num_seen = num_classes - math.floor(num_classes * problem.novel / 100 + 1e-9)
     if num_seen < 2:
@@ -59,12 +69,12 @@ def make_split(labels: np.ndarray, num_classes: int, problem: Problem, seed: int
     labelled: list[int] = []
     for label, positions in enumerate(kept[:num_seen]):
         if not len(positions):
-            raise UserError(f"class {label} is to be seen, but has no image in the training part")
+            raise UserError(f"class {label} must be a seen class, but the training part has no image of it")
         labelled.extend(positions[: _at_least_one(len(positions) * problem.labelled / 100)])
     chosen = set(labelled)
     unlabelled = [position for positions in kept for position in positions if position not in chosen]
     if not unlabelled:
-        raise UserError("every training image is labelled: there is nothing to discover")
+        raise UserError(f"every training image is labelled; decrease {named('labelled')} or increase {named('novel')}")
     return Split(
         num_seen=num_seen,
         num_classes=num_classes,
@@ -77,7 +87,7 @@ def make_split(labels: np.ndarray, num_classes: int, problem: Problem, seed: int
 def own_split(
     labels: np.ndarray, is_labelled: np.ndarray, num_classes: int, class_sizes: tuple[int, ...] = ()
 ) -> Split:
-    """The split that comes with a person's own data: what is labelled is labelled."""
+    """Return the split of user data, which says itself which samples are labelled."""
     labelled = np.flatnonzero(is_labelled)
     seen = np.unique(labels[labelled])
     if not np.array_equal(seen, np.arange(len(seen))):
@@ -92,17 +102,17 @@ def own_split(
 
 
 def _kept_sizes(labels: np.ndarray, num_classes: int, imbalance: float) -> list[int]:
-    """Class i of K keeps n * imbalance^(-i / (K - 1)) of its n images, at least one."""
+    """Return how many images each class keeps: n * imbalance^(-i / (K - 1)) of the n in class i, at least one."""
     sizes = np.bincount(labels, minlength=num_classes)
     last = max(num_classes - 1, 1)
     return [min(int(n), max(1, math.floor(n * imbalance ** (-label / last) + 1e-9))) for label, n in enumerate(sizes)]
 
 
-def _at_least_one(share: float) -> int:
-    """Rounded up, where 10% of 500 is 50 even if floating point has a last bit to add."""
-    return max(1, math.ceil(share - 1e-9))
+def _at_least_one(count: float) -> int:
+    """Round up, to at least 1. The tolerance makes 10% of 500 equal to 50 despite rounding errors."""
+    return max(1, math.ceil(count - 1e-9))
 
 
 def _ranked(positions: np.ndarray, seed: int) -> list[int]:
-    """The positions in an order that is random in the seed."""
+    """Return the positions in a random order that depends on the seed."""
     return sorted(map(int, positions), key=lambda position: derived_seed(seed, "split", position))

@@ -98,7 +98,7 @@ class Trssl(Method):
         first_step = self.options.uncertainty_from * self.config.training.steps
         if self.options.uncertainty and step >= first_step:
             chunks = batches.data.unlabelled.chunks(batches.rows_at_once)
-            answers = batches.answers(average, "uncertainty", step)
+            answers = batches.view_predictor(average, "uncertainty", step)
             uncertainty_U = measure_uncertainty(answers, chunks, self.config.answers.uncertainty_views)
             self.temperature_U.copy_(temperatures(uncertainty_U, self.temperature))
 

@@ -93,7 +93,7 @@ def fit_to_time(
 
 def measure_costs(config: Config, data: TrainingSet, runtime: Runtime) -> Costs:
     learner = Learner(config, data, runtime)
-    random_answer = learner.batches.answers(inference_copy(learner.network), "measure", 0)
+    random_answer = learner.batches.view_predictor(inference_copy(learner.network), "measure", 0)
     chunk = next(data.unlabelled.chunks(learner.batches.rows_at_once))
 
     def pass_through() -> None:

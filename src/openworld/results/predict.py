@@ -13,10 +13,10 @@ from torch import Tensor
 from openworld.core.errors import UserError
 from openworld.data.arrays import checked_samples, read_archive
 from openworld.data.decode import SUFFIXES, is_clutter
-from openworld.data.loading import resized, to_tensor
+from openworld.data.loader import resized, to_tensor
 from openworld.data.pool import in_pieces
-from openworld.data.reading import decode_files
 from openworld.data.samples import chunk_size
+from openworld.data.worker import decode_files
 from openworld.runs.model import Model
 from openworld.runs.outputs import answers
 

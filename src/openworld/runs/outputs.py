@@ -45,7 +45,7 @@ def compute_outputs(network: Network, world: OpenWorld, batches: Batches, config
     """By part, of a network as it answers."""
     outputs = {}
     for part, truth in world.truths.items():
-        answers = batches.answers(network, f"predict-{part}", 0)
+        answers = batches.view_predictor(network, f"predict-{part}", 0)
         chunks, requested = truth.samples.chunks(batches.rows_at_once), config.answers
         uncertainty = measure_uncertainty(answers, chunks, requested.uncertainty_views, requested.temperature)
         logits = predict_logits(network, truth, world.training)

@@ -1,4 +1,4 @@
-"""From a data set to samples on call: files are surveyed, broken ones refused or dropped, images made one size."""
+"""The loader of samples: it surveys image files, refuses or drops broken ones, and resizes images."""
 
 import hashlib
 import itertools
@@ -16,41 +16,49 @@ from openworld.core.places import cache_dir
 from openworld.core.progress import CountDisplay
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import resize_images
-from openworld.data.reading import Item, state_of
+from openworld.data.pixel_cache import PixelCache
 from openworld.data.samples import Feeder, InMemory, Samples, Streamed
-from openworld.data.store import Store
 from openworld.data.survey import Fact, survey
+from openworld.data.worker import Item, state_of
 
 LISTED = 5
-"""Broken files that an error message names."""
+"""Number of broken files that an error message lists."""
 
 Facts = dict[str, list[Fact]]
-"""By part, of each of its files; empty for samples in memory."""
+"""The facts of each file, by part of the data set. The lists are empty for samples in memory."""
 
 
 class Loader:
-    """A data set whose samples are all sound, and can be had by their positions."""
+    """Gives the usable samples of a data set by their positions."""
 
     def __init__(self, dataset: Dataset, size: int | None, on_bad_image: str, runtime: Runtime):
-        """`size`: the side of the square to which images are brought; images in memory may keep theirs."""
+        """Survey the files of the data set.
+
+        Args:
+            dataset: The data set.
+            size: Side to which images are resized, as squares. None keeps the size of images in memory.
+            on_bad_image: "refuse" raises a UserError if a file is broken, "drop" leaves the file out.
+            runtime: Device, memory and workers.
+        """
         if dataset.has_files and not size:
-            raise UserError(f"{dataset.name}: images come in many sizes; give {named('image_size')}")
+            raise UserError(f"{dataset.name}: image files may differ in size; choose one with {named('image_size')}")
         self.size, self.runtime = size, runtime
-        self.store = Store(cache_dir(), size) if dataset.has_files else None
+        self.pixel_cache = PixelCache(cache_dir(), size) if dataset.has_files else None
         facts = self._survey(dataset)
         self.fingerprint = fingerprint(dataset, facts)
         self.dropped = broken_files(dataset, facts)
-        """Files that were left out, and why."""
+        """The broken files that were left out, with the reason."""
         if self.dropped and on_bad_image == "refuse":
             raise UserError(refusal(dataset, self.dropped))
         self.dataset, self.facts = without_broken(dataset, facts) if self.dropped else (dataset, facts)
-        self.rows = self.store.find() if self.store else {}
+        self.rows = self.pixel_cache.find() if self.pixel_cache else {}
         self.feeder = None
-        if self.store:
-            self.feeder = Feeder(size, self.store.rows_path, runtime.workers, sum(map(len, dataset.parts.values())))
+        if self.pixel_cache:
+            num_images = sum(map(len, dataset.parts.values()))
+            self.feeder = Feeder(size, self.pixel_cache.rows_path, runtime.workers, num_images)
 
     def samples(self, part: str, positions: Sequence[int]) -> Samples:
-        """Some samples of a part: kept on the device if the whole set fits there, else fetched for each batch."""
+        """Return some samples of a part: on the device if the whole set fits there, otherwise read for each batch."""
         content, device = self.dataset.parts[part].content, self.runtime.device
         fits = self._num_bytes() <= self.runtime.memory
         if not isinstance(content, Files):
@@ -64,16 +72,18 @@ class Loader:
         return streamed.keep() if fits else streamed
 
     def _survey(self, dataset: Dataset) -> Facts:
-        """All parts at once: what is known of their files is read and written once."""
-        if not self.store:
+        """Survey all parts in one call, so that the saved facts are read and written only once."""
+        if not self.pixel_cache:
             return {name: [] for name in dataset.parts}
         paths = tuple(path for part in dataset.parts.values() for path in part.content.paths)
         files = Files(dataset.train.content.root, paths)
         with CountDisplay("reading images", self.runtime.quiet) as display:
-            facts = iter(survey(files, self.store, self.size, cache_dir(), self.runtime.workers, display.tell))
+            facts = iter(survey(files, self.pixel_cache, self.size, cache_dir(), self.runtime.workers, display.tell))
         return {name: list(itertools.islice(facts, len(part))) for name, part in dataset.parts.items()}
 
     def _num_bytes(self) -> int:
+        """Return the size of the whole data set in memory."""
+
         def sample_bytes(content: np.ndarray | Files) -> int:
             if isinstance(content, Files):
                 return 3 * self.size**2
@@ -83,7 +93,7 @@ class Loader:
 
 
 def fingerprint(dataset: Dataset, facts: Facts) -> str:
-    """A hash of every file or array, label and class name: two runs on the same fingerprint saw the same data."""
+    """Return a hash of every file or array, label and class name. Runs with the same fingerprint used the same data."""
     digest = hashlib.sha256(repr(dataset.class_names).encode())
     for line in _lines(dataset, facts):
         digest.update(f"{line}\n".encode())
@@ -91,6 +101,7 @@ def fingerprint(dataset: Dataset, facts: Facts) -> str:
 
 
 def _lines(dataset: Dataset, facts: Facts) -> Iterator[tuple[Any, ...]]:
+    """Yield everything that the fingerprint depends on."""
     for name, part in dataset.parts.items():
         if isinstance(part.content, Files):
             for path, label, fact in zip(part.content.paths, part.labels, facts[name], strict=True):
@@ -103,7 +114,7 @@ def _lines(dataset: Dataset, facts: Facts) -> Iterator[tuple[Any, ...]]:
 
 
 def broken_files(dataset: Dataset, facts: Facts) -> dict[str, str]:
-    """What is wrong with each file that cannot be used."""
+    """Return the problem of each file that cannot be used, by path."""
     return {
         dataset.parts[name].content.paths[position]: fact.problem
         for name in facts
@@ -113,31 +124,34 @@ def broken_files(dataset: Dataset, facts: Facts) -> dict[str, str]:
 
 
 def refusal(dataset: Dataset, broken: dict[str, str]) -> str:
+    """Return the error message that lists broken files."""
     count = sum(map(len, dataset.parts.values()))
     listed = "; ".join(f"{path} {problem}" for path, problem in list(broken.items())[:LISTED])
     more = f"; and {len(broken) - LISTED} more" if len(broken) > LISTED else ""
     return (
         f"{dataset.name}: {len(broken)} of {count:,} images cannot be used: {listed}{more} "
-        f"(put them right, or leave them out with {named('on_bad_image', 'drop')})"
+        f"(repair the files, or leave them out with {named('on_bad_image', 'drop')})"
     )
 
 
 def without_broken(dataset: Dataset, facts: Facts) -> tuple[Dataset, Facts]:
-    sound = {name: np.flatnonzero([not fact.problem for fact in part]) for name, part in facts.items()}
-    for name, positions in sound.items():
+    """Return the data set and facts without broken files. Raise a UserError if too few files are left."""
+    usable = {name: np.flatnonzero([not fact.problem for fact in part]) for name, part in facts.items()}
+    for name, positions in usable.items():
         if not len(positions):
-            raise UserError(f"{dataset.name}: not one image of the {name} part can be used")
-    smaller = dataset.only(sound)
+            raise UserError(f"{dataset.name}: no image of the {name} part can be used; repair the files")
+    smaller = dataset.only(usable)
     if smaller.is_labelled is not None and smaller.is_labelled.all():
-        raise UserError(f"{dataset.name}: not one unlabelled image can be used")
+        raise UserError(f"{dataset.name}: no unlabelled image can be used; repair the files")
     lost = sorted(dataset.classes_shown - smaller.classes_shown)
     if lost:
-        raise UserError(f"{dataset.name}: not one labelled image of class {dataset.class_names[lost[0]]} can be used")
-    return smaller, {name: [facts[name][position] for position in sound[name]] for name in facts}
+        name = dataset.class_names[lost[0]]
+        raise UserError(f"{dataset.name}: no labelled image of class {name} can be used; repair the files")
+    return smaller, {name: [facts[name][position] for position in usable[name]] for name in facts}
 
 
 def resized(content: np.ndarray, size: int | None) -> np.ndarray:
-    """Images as squares: of the given side, or of their own longer one."""
+    """Resize images to squares of the given side, by default of their longer side. Features stay as they are."""
     if content.ndim == 2:
         return content
     side = side_of(content, size)
@@ -145,13 +159,14 @@ def resized(content: np.ndarray, size: int | None) -> np.ndarray:
 
 
 def side_of(images: np.ndarray, size: int | None) -> int:
+    """Return the side of the squares that `resized` makes."""
     return size or max(images.shape[1:3])
 
 
 def to_tensor(content: np.ndarray) -> Tensor:
-    """(N, H, W, C) images as (N, C, H, W); features as they are."""
+    """Convert (N, H, W, C) images to an (N, C, H, W) tensor, and features to a float tensor."""
     if content.ndim == 2:
         return torch.from_numpy(np.ascontiguousarray(content, dtype=np.float32))
     planes = np.ascontiguousarray(content.transpose(0, 3, 1, 2))
-    # by way of one dimension: with one channel numpy's strides may be others, for which views would be compiled again
+    # Reshape through one dimension. With one channel, numpy's strides may differ, and torch would compile views again.
     return torch.from_numpy(planes.reshape(-1)).view(planes.shape)

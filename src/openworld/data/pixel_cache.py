@@ -1,7 +1,7 @@
-"""Decoded images on disk, found by the content of the file that they came from.
+"""A cache of decoded images on disk. The content of an image file is the key of its pixels.
 
-One store for each image size: rows.bin holds the pixels, keys.bin the sha256 of the file behind each row. A key is
-written after its row is safely there, so what a crash leaves is a row without a key, which is overwritten.
+Each image size has its own cache: rows.bin holds the pixels, keys.bin the sha256 of the file behind each row. A key is
+written after its row is safely on disk. A crash can therefore leave only a row without a key, which is overwritten.
 """
 
 import fcntl
@@ -13,20 +13,21 @@ from pathlib import Path
 
 KEY_BYTES = 32
 NO_KEY = bytes(KEY_BYTES)
+"""Key of a row without an image."""
 FREE_BYTES_LEFT = 2**30
-"""A cache must not fill the disk: this much stays free."""
+"""Bytes that stay free, because a cache must not fill the disk."""
 
 
-class Store:
-    """Rows of `size` x `size` RGB pixels, channel by channel."""
+class PixelCache:
+    """Rows of `size` x `size` RGB pixels, stored channel by channel."""
 
     def __init__(self, folder: Path, size: int):
-        self.folder = folder / "pixels-1" / str(size)  # the number counts ways to decode
+        self.folder = folder / "pixels-1" / str(size)  # increase the number when decoding changes
         self.row_bytes = size * size * 3
         self.rows_path, self.keys_path = self.folder / "rows.bin", self.folder / "keys.bin"
 
     def has_room_for(self, rows: int) -> bool:
-        """Whether so many more rows can be written: there is space, and the folder can be written to."""
+        """Return whether this many more rows fit on the disk and the folder is writable."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(self.folder).free
@@ -35,7 +36,7 @@ class Store:
         return os.access(self.folder, os.W_OK) and free - rows * self.row_bytes > FREE_BYTES_LEFT
 
     def find(self) -> dict[bytes, int]:
-        """The row of each key."""
+        """Return the row of each key."""
         try:
             keys = self.keys_path.read_bytes()
         except OSError:
@@ -46,15 +47,15 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[int]:
-        """Alone with the store: the first row that may be written."""
+        """Lock the cache against other processes and yield the number of the first free row."""
         with self.keys_path.open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             rows = os.fstat(lock.fileno()).st_size // KEY_BYTES
-            os.truncate(self.keys_path, rows * KEY_BYTES)  # a key that was cut short by a crash
+            os.truncate(self.keys_path, rows * KEY_BYTES)  # remove a key that a crash cut short
             yield rows
 
     def commit(self, keys: list[bytes]) -> None:
-        """The rows after the last committed one are written: these are their keys (NO_KEY: none)."""
+        """Add the keys of the new rows, which must be in rows.bin already. `NO_KEY` marks a row without an image."""
         with self.rows_path.open("ab") as rows:
             os.fsync(rows.fileno())
         with self.keys_path.open("ab") as file:
@@ -64,7 +65,7 @@ class Store:
 
 
 def read_rows(rows_path: Path, rows: list[int], row_bytes: int, out: memoryview) -> None:
-    """Read rows into memory, one after the other; neighbours on the disk are read in one go."""
+    """Read rows into `out`, one after the other. Rows that follow each other on disk are read in one call."""
     file = os.open(rows_path, os.O_RDONLY)
     try:
         start = 0
@@ -74,12 +75,13 @@ def read_rows(rows_path: Path, rows: list[int], row_bytes: int, out: memoryview)
                 end += 1
             target = out[start * row_bytes : end * row_bytes]
             if os.preadv(file, [target], rows[start] * row_bytes) != len(target):
-                raise OSError(f"{rows_path} is shorter than its keys say: delete the folder {rows_path.parent}")
+                raise OSError(f"{rows_path} is shorter than keys.bin says; delete the folder {rows_path.parent}")
             start = end
     finally:
         os.close(file)
 
 
 def write_row(file: int, row: int, pixels: bytes) -> None:
+    """Write the pixels of one row."""
     if os.pwrite(file, pixels, row * len(pixels)) != len(pixels):
         raise OSError("the disk is full")
