@@ -27,10 +27,9 @@ def filled(numbers: list[int]) -> PixelCache:
 
 
 def put(cache: PixelCache, first: int, numbers: list[int]) -> None:
-    file = os.open(cache.rows_path, os.O_WRONLY | os.O_CREAT)
-    for row, number in enumerate(numbers):
-        write_row(file, first + row, bytes([number]) * ROW)
-    os.close(file)
+    with cache.rows_path.open("r+b", buffering=0) as file:
+        for row, number in enumerate(numbers):
+            write_row(file, first + row, bytes([number]) * ROW)
 
 
 def read(cache: PixelCache, rows: list[int]) -> list[int]:

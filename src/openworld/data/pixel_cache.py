@@ -4,12 +4,14 @@ Each image size has its own cache: rows.bin holds the pixels, keys.bin the sha25
 written after its row is safely on disk. A crash can therefore leave only a row without a key, which is overwritten.
 """
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+from filelock import FileLock
 
 KEY_BYTES = 32
 NO_KEY = bytes(KEY_BYTES)
@@ -48,10 +50,12 @@ class PixelCache:
     @contextmanager
     def writing(self) -> Iterator[int]:
         """Lock the cache against other processes and yield the number of the first free row."""
-        with self.keys_path.open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            rows = os.fstat(lock.fileno()).st_size // KEY_BYTES
-            os.truncate(self.keys_path, rows * KEY_BYTES)  # remove a key that a crash cut short
+        with FileLock(self.folder / "lock"):
+            for path in (self.rows_path, self.keys_path):
+                path.touch()
+            rows = self.keys_path.stat().st_size // KEY_BYTES
+            with self.keys_path.open("r+b") as keys:
+                keys.truncate(rows * KEY_BYTES)  # remove a key that a crash cut short
             yield rows
 
     def commit(self, keys: list[bytes]) -> None:
@@ -66,22 +70,21 @@ class PixelCache:
 
 def read_rows(rows_path: Path, rows: list[int], row_bytes: int, out: memoryview) -> None:
     """Read rows into `out`, one after the other. Rows that follow each other on disk are read in one call."""
-    file = os.open(rows_path, os.O_RDONLY)
-    try:
+    with rows_path.open("rb", buffering=0) as file:
         start = 0
         while start < len(rows):
             end = start + 1
             while end < len(rows) and rows[end] == rows[end - 1] + 1:
                 end += 1
             target = out[start * row_bytes : end * row_bytes]
-            if os.preadv(file, [target], rows[start] * row_bytes) != len(target):
+            file.seek(rows[start] * row_bytes)
+            if file.readinto(target) != len(target):
                 raise OSError(f"{rows_path} is shorter than keys.bin says; delete the folder {rows_path.parent}")
             start = end
-    finally:
-        os.close(file)
 
 
-def write_row(file: int, row: int, pixels: bytes) -> None:
-    """Write the pixels of one row."""
-    if os.pwrite(file, pixels, row * len(pixels)) != len(pixels):
+def write_row(file: BinaryIO, row: int, pixels: bytes) -> None:
+    """Write the pixels of one row to an unbuffered file."""
+    file.seek(row * len(pixels))
+    if file.write(pixels) != len(pixels):
         raise OSError("the disk is full")

@@ -5,6 +5,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,9 +144,8 @@ def decode_files(items: list[tuple[str, bytes, int]], size: int, rows_path: str 
         size: Side of the decoded images.
         rows_path: File of the pixel cache that holds the rows.
     """
-    rows = os.open(rows_path, os.O_WRONLY | os.O_CREAT, 0o644) if rows_path else None
     problems: list[str | None] = []
-    try:
+    with open(rows_path, "r+b", buffering=0) if rows_path else nullcontext() as rows:
         for path, key, row in items:
             try:
                 pixels = decode(_content(path, key), size)
@@ -155,9 +155,6 @@ def decode_files(items: list[tuple[str, bytes, int]], size: int, rows_path: str 
             if rows is not None:
                 write_row(rows, row, pixels.transpose(2, 0, 1).tobytes())
             problems.append(None)
-    finally:
-        if rows is not None:
-            os.close(rows)
     return problems
 
 
