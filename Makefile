@@ -20,6 +20,7 @@ lint: $(READY)
 	$(VENV)/bin/ruff format --check .
 
 docs: $(READY)  ## build the site in docs/_build/html; a warning or a broken link is an error
+	rm -rf docs/generated
 	$(VENV)/bin/sphinx-build --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
 
 release-check: $(READY)  ## build, install the wheel in a clean environment, run the demo from it, check the metadata
