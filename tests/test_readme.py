@@ -1,4 +1,4 @@
-"""The README says what was recorded."""
+"""README and docs agree with the recorded results, the flags and the files."""
 
 import importlib.util
 import itertools
@@ -16,7 +16,7 @@ README = (ROOT / "README.md").read_text()
 PAGES = ("data", "design", "estimate", "export", "paper", "performance", "predict", "python", "report", "suggest")
 PAGES += ("relay", "tutorial")
 NOT_OURS = {"--data", "--images", "--test-images", "--sides", "--known", "--new", "--seeds"}
-"""Flags of scripts: the one that makes the tutorial's photos, and those that measure."""
+"""Flags of the scripts in benchmarks/, which the docs mention."""
 
 
 def load(name: str):

@@ -18,7 +18,7 @@ NUM_LABELLED, NUM_UNLABELLED = 7, 60
 
 
 def make_batches(seed: int = 0, batch_labelled: int = 4, batch_unlabelled: int = 12) -> Batches:
-    """Every labelled image has a label of its own, by which it is known again."""
+    """Return batches. Every labelled image has its own label, which identifies it."""
     source = generator(0, "images")
     pixels = torch.randint(0, 256, (NUM_LABELLED + NUM_UNLABELLED, 1, 8, 8), generator=source, dtype=torch.uint8)
     data = training_set(
@@ -69,7 +69,7 @@ def all_differ(tensors: Sequence[Tensor]) -> bool:
 
 
 def answers(purpose: str = "predict", step: int = 0, seed: int = 0) -> Callable[..., Tensor]:
-    """Of a network that answers with the view it is given."""
+    """Return the prediction function of a network that returns its input."""
     return make_batches(seed).answers(torch.nn.Identity(), purpose, step)
 
 
@@ -84,7 +84,7 @@ def test_answers_are_for_views_that_differ_by_seed_purpose_step_and_counters():
 
 
 def test_a_chunk_smaller_than_a_batch_gets_an_answer_for_each_of_its_samples_and_no_more():
-    """The network always sees as many rows as in training: the answers for those it was not asked for are cut off."""
+    """The network always gets as many rows as in training. Outputs for the extra rows are dropped."""
     batches, network, seen = make_batches(), torch.nn.Identity(), []
     network.register_forward_hook(lambda module, inputs, output: seen.append(len(inputs[0])))
     samples = batches.data.unlabelled.take(torch.arange(batches.rows))

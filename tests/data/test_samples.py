@@ -1,4 +1,4 @@
-"""Samples that stay in memory and samples that are read for each batch are the same samples."""
+"""Samples that stay in memory and samples that workers read for each batch are the same samples."""
 
 import dataclasses
 import json
@@ -61,7 +61,7 @@ def test_batch_k_is_the_same_on_both_paths(workers, with_store):
     assert isinstance(kept.training.unlabelled, InMemory)
     assert isinstance(streamed.training.unlabelled, Streamed)
     ours, theirs = batches_of(kept), batches_of(streamed)
-    for step in (0, 1, 2, 3, 1, 9):  # in a row, back, and far ahead
+    for step in (0, 1, 2, 3, 1, 9):  # consecutive steps, a step back, and a jump ahead
         for first, second in zip(tensors_of(ours.at(step)), tensors_of(theirs.at(step)), strict=True):
             assert torch.equal(first, second)
 
@@ -96,7 +96,7 @@ def test_chunks_hold_so_many_pixels_at_most(monkeypatch):
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
 def test_a_ring_too_small_for_a_batch_only_costs_time(monkeypatch, slots):
-    """Whatever was asked for ahead of time, and however little room there is."""
+    """This holds for every request made ahead of time, and for every size of the ring."""
     monkeypatch.setattr(module, "PIECE", 4)
     samples = world_of(STREAMED).training.unlabelled
     feeder = samples.feeder
@@ -109,7 +109,7 @@ def test_a_ring_too_small_for_a_batch_only_costs_time(monkeypatch, slots):
 
 
 def test_all_workers_work_on_what_is_wanted_now(monkeypatch):
-    """What was read ahead gives way, the last first; and a pass over the set is read ahead by more than a chunk."""
+    """Images read ahead give way, the last ones first. A pass over the set reads more than one chunk ahead."""
     monkeypatch.setattr(module, "PIECE", 2)
     samples = world_of(STREAMED).training.unlabelled
     feeder, submitted = samples.feeder, []
@@ -130,7 +130,7 @@ def test_all_workers_work_on_what_is_wanted_now(monkeypatch):
 
 @pytest.fixture
 def submitted(monkeypatch) -> list[str]:
-    """The paths of the images that workers are to read."""
+    """The paths of the images that workers are told to read."""
     paths, original = [], Pool.submit
 
     def submit(self, function, *work):
@@ -144,7 +144,7 @@ def submitted(monkeypatch) -> list[str]:
 
 @pytest.mark.parametrize("slots", [10, 12])
 def test_what_nobody_comes_for_gives_way(monkeypatch, submitted, slots):
-    """Two batches of five pieces need most of the ring, and others were told of before."""
+    """Two batches of five pieces need most of the ring, which holds other requests already."""
     monkeypatch.setattr(module, "PIECE", 4)
     monkeypatch.setattr(module, "MOST_PIECES", slots)
     world = world_of(STREAMED)
@@ -175,7 +175,7 @@ def test_only_what_was_told_of_long_ago_gives_way(monkeypatch, submitted):
     samples.prefetch(torch.arange(2))
     for _ in range(2):
         samples.take(nothing)
-    samples.prefetch(torch.arange(6, 10))  # told of three reads ago is not long ago: there is no room
+    samples.prefetch(torch.arange(6, 10))  # there is no room: requests from three reads ago still count as recent
     assert list(feeder.pending) == [second, third, first]
     samples.take(nothing)
     samples.prefetch(torch.arange(2, 4))
@@ -189,11 +189,11 @@ def test_only_what_was_told_of_long_ago_gives_way(monkeypatch, submitted):
 
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 7, 11, 14, 18, 30])
 def test_a_pass_decodes_every_image_once(monkeypatch, submitted, size):
-    """Also where a chunk is more than half the ring, or more than all of it."""
+    """This holds even if a chunk is larger than half of the ring, or than the whole ring."""
     monkeypatch.setattr(module, "PIECE", 4)
     monkeypatch.setattr(module, "MOST_PIECES", 4)
     samples = world_of(STREAMED).training.unlabelled
-    submitted.clear()  # posing the problem takes a pass too
+    submitted.clear()  # loading the problem makes a pass too
     assert sum(map(len, samples.chunks(size))) == 30
     assert sorted(submitted) == sorted(item.path for item in samples.items)
 
@@ -228,7 +228,7 @@ def test_a_cache_that_is_deleted_under_a_run_only_costs_time(tmp_path):
 
 
 def test_a_split_is_refused_where_other_files_can_be_decoded(photos, monkeypatch):
-    """Its positions would mean other samples."""
+    """The positions in the split would mean other samples."""
     (photos / "unlabelled/cat/000.png").write_text("text")
     dropping = replace(CONFIG, {"on_bad_image": "drop"})
     saved = load_problem(dropping, RUNTIME).split_json()
@@ -281,13 +281,13 @@ time.sleep(60)
 
 
 def refuse_orphans(script: str) -> None:
-    """Workers must be gone soon after their parent is, which prints their numbers."""
+    """Assert that workers end soon after their parent. The parent prints their process ids."""
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     workers = [int(pid) for pid in parent.stdout.readline().split()]
     assert workers
     assert all(is_alive(pid) for pid in workers)
     parent.kill()
-    parent.wait()  # not until its output ends: an orphan would hold that open
+    parent.wait()  # do not wait for the end of its output: an orphan would keep that open
     parent.stdout.close()
     until = time.monotonic() + 10
     while any(is_alive(pid) for pid in workers) and time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Decoded images on disk: found by content, and never half."""
+"""The store of decoded images: rows are found by content and are never incomplete."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ def key(number: int) -> bytes:
 
 
 def filled(numbers: list[int]) -> Store:
-    """A store that holds, for each number, a row of that byte."""
+    """Return a store that holds, for each number, a row filled with that byte."""
     store = Store(Path("cache"), SIZE)
     assert store.has_room_for(len(numbers))
     with store.writing() as first:

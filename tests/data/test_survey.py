@@ -20,7 +20,7 @@ SIZE = 8
 
 @pytest.fixture
 def files(monkeypatch) -> Files:
-    """Nine images, taken as settled."""
+    """Nine images whose time stamps count as old enough to be trusted."""
     monkeypatch.setattr(module, "SETTLED_NS", 0)
     root = write_photos(Path("photos"), sides=(6, 12), unlabelled=9)
     return Files(root, tuple(sorted(str(path.relative_to(root)) for path in root.glob("unlabelled/*/*"))))
@@ -28,7 +28,7 @@ def files(monkeypatch) -> Files:
 
 @pytest.fixture
 def hashed(monkeypatch) -> list[str]:
-    """The files that were really read."""
+    """The files that were actually read."""
     original, paths = module.hash_files, []
 
     def hash_files(some):
@@ -41,7 +41,7 @@ def hashed(monkeypatch) -> list[str]:
 
 @pytest.fixture
 def decoded(monkeypatch) -> list[str]:
-    """The files that were really decoded."""
+    """The files that were actually decoded."""
     original, paths = module.decode_files, []
 
     def decode_files(items, *rest):
@@ -99,7 +99,7 @@ def test_a_change_that_keeps_size_and_time_is_noticed(files, hashed):
 
 
 def test_a_file_changed_a_moment_ago_is_not_trusted(files, hashed, decoded, monkeypatch):
-    """Its time stamp may not tell the next change from this one; but its pixels are known by their hash."""
+    """A later change may get the same time stamp. But its pixels are found by their hash."""
     monkeypatch.setattr(module, "SETTLED_NS", 60 * 10**9)
     look(files)
     look(files)
@@ -184,7 +184,7 @@ def test_moved_copied_and_shared_images_are_not_decoded_again(files, decoded):
 
 
 def test_what_another_process_stored_meanwhile_is_not_stored_twice(files, decoded, monkeypatch):
-    """The other one works while this one waits for the lock."""
+    """The other process works while this one waits for the lock."""
     original = Store.writing
 
     @contextmanager
