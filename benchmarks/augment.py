@@ -1,9 +1,9 @@
-"""How fast random views are made: ours, and image by image with Pillow.
+"""Measure how fast random augmented views are made: by openworld in batches, and by Pillow image by image.
 
     python benchmarks/augment.py [--device cuda]
 
-Both make the CIFAR family's views of the same images, already in memory. Ours makes a batch at a time on the device;
-Pillow works in one process for each core, from array to array. Prints a line for each and writes
+Both make the views of the CIFAR family from the same images, which are already in memory. openworld makes a batch at a
+time on the device. Pillow runs in one process per core, from array to array. Prints one line for each and writes
 benchmarks/results/augment-{cpu|cuda}.json.
 """
 
@@ -29,13 +29,13 @@ from openworld.ops.rng import generator
 from openworld.runs.environment import environment
 
 BATCH, SIZE = 768, 32
-"""Two views of 256 unlabelled images and 256 labelled ones, as a step of the paper on CIFAR needs."""
+"""Images in a batch (two views of 256 unlabelled images, and 256 labelled ones: a step of the paper on CIFAR); side."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", type=torch.device, default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--repeats", type=int, default=100, help="batches that are timed")
+    parser.add_argument("--repeats", type=int, default=100, help="number of timed batches")
     options = parser.parse_args()
     pixels = np.random.default_rng(0).integers(0, 256, (BATCH, SIZE, SIZE, 3), dtype=np.uint8)
     theirs = measure_pillow(pixels, max(3, options.repeats // 10))
@@ -53,16 +53,16 @@ def main() -> None:
     path.write_text(json.dumps(content, indent=1) + "\n")
     print("ours  ", json.dumps(ours))
     print("Pillow", json.dumps(theirs))
-    print(f"{content['ratio']:.1f} times as many images; written to {path}")
+    print(f"openworld makes {content['ratio']:.1f} times as many images per second as Pillow; written to {path}")
 
 
 def measure_ours(pixels: np.ndarray, device: torch.device, repeats: int) -> dict[str, float]:
     images = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().to(device)
     channel_statistics = images.float().mean(dim=(0, 2, 3)) / 255, images.float().std(dim=(0, 2, 3)) / 255
-    # Training frees large tensors all the time. Only after such a one does the C library keep memory of this size,
-    # and most of the time would go into asking for it anew.
+    # Training frees large tensors all the time. The C library keeps freed memory of this size only after one such
+    # tensor was freed. Without this line, most of the time would go into requesting the memory again.
     torch.ones(31 * 2**18)
-    set_up(device, compile=device.type == "cuda", deterministic=False)  # as in training
+    set_up(device, compile=device.type == "cuda", deterministic=False)  # the same settings as in training
     random_view = augment.family("cifar", *channel_statistics).random
 
     def wait() -> None:
@@ -90,9 +90,9 @@ def measure_ours(pixels: np.ndarray, device: torch.device, repeats: int) -> dict
 
 def measure_pillow(pixels: np.ndarray, repeats: int) -> dict[str, float]:
     processes = len(os.sched_getaffinity(0))
-    # more parts than processes, so that none of them waits long for the last
+    # More parts than processes, so that no process waits long for the last part.
     parts = np.array_split(np.arange(len(pixels)), 4 * processes)
-    # a fresh interpreter for each: one that is forked beside a GPU or threads may hang
+    # Each process is a fresh interpreter: a process that is forked beside a GPU or threads may hang.
     with multiprocessing.get_context("spawn").Pool(processes, initializer=keep, initargs=(pixels,)) as pool:
 
         def one_batch(number: int) -> None:
@@ -102,7 +102,7 @@ def measure_pillow(pixels: np.ndarray, repeats: int) -> dict[str, float]:
 
 
 def seconds_of(work: Callable[[int], None], repeats: int) -> float:
-    """The median, after two rounds that are not counted."""
+    """Return the median time of a call, without the first two calls."""
     seconds = []
     for number in range(repeats + 2):
         start = time.perf_counter()
@@ -116,7 +116,7 @@ def speed(seconds: float) -> dict[str, float]:
 
 
 def keep(pixels: np.ndarray) -> None:
-    """The images of a worker process, which are sent to it once."""
+    """Keep the images in a worker process, so that they are sent to it only once."""
     global kept_pixels
     kept_pixels = pixels
 

@@ -1,8 +1,9 @@
-"""The same work as the authors' code arranges it, as far as that decides its cost.
+"""Measure the same training work in the arrangement of the authors' code, in every point that decides its cost.
 
-Views made one by one with Pillow in the workers of data loaders; separate forwards for both views, and for the three
-thirds of the mixed batch; TF32 and NCHW; nothing compiled or recorded; the host waits for every loss; the uncertainty
-from ten views of every image, made in workers as well. The arithmetic is the same as ours.
+The workers of data loaders make views one by one with Pillow. Each of the two views has its own forward pass, and each
+third of the mixed batch too. Numbers are in TF32, images in NCHW. Nothing is compiled or recorded as a CUDA graph. The
+host waits for every loss. The uncertainty comes from ten views of every image, which workers make as well. The
+arithmetic is the same as ours.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ from openworld.training.step_cost import SIDE, Workload
 from openworld.training.timing import seconds_of
 
 WORKERS = min(4, count_cores())
-"""Of each of their loaders, four where there are as many cores."""
+"""Number of workers of each of the authors' loaders: four, or fewer if there are fewer cores."""
 PASS_BATCH = 64
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 AVERAGING = 0.999
@@ -43,7 +44,7 @@ AVERAGING = 0.999
 def measure_authors(workload: Workload, runtime: Runtime, report: Callable[[str], None]) -> dict[str, Any]:
     training, device = workload.config.training, runtime.device
     split = workload.world.split
-    report("the authors' arrangement ...")
+    report("measuring the authors' arrangement ...")
     with tf32():
         theirs = Authors(workload, device)
         labelled = loader(Views(workload.pixels[list(split.labelled)], 1), training.batch_labelled)
@@ -53,9 +54,9 @@ def measure_authors(workload: Workload, runtime: Runtime, report: Callable[[str]
             def step() -> None:
                 theirs.step(next(labelled_batches), next(unlabelled_batches))
 
-            ahead = 2 * WORKERS  # what loaders have made before anybody asked would flatter them
+            ahead = 2 * WORKERS  # batches that were ready before the timing would make the loaders look faster
             step_s = seconds_of(step, device, max(workload.repeats // 2, 3) + ahead)
-        report(f"a step: {1000 * step_s:.1f} ms; now a part of the ten-view pass ...")
+        report(f"a step takes {1000 * step_s:.1f} ms; measuring a part of the ten-view pass ...")
         theirs.network.eval()
         views = workload.config.answers.uncertainty_views
         with Feed(loader(Views(workload.pixels, views), PASS_BATCH)) as batches:
@@ -77,7 +78,7 @@ def measure_authors(workload: Workload, runtime: Runtime, report: Callable[[str]
 
 
 class Authors:
-    """Their training step and their uncertainty."""
+    """The authors' training step and uncertainty."""
 
     def __init__(self, workload: Workload, device: torch.device):
         data, training = workload.world.training, workload.config.training
@@ -91,7 +92,7 @@ class Authors:
         self.num_steps = 0
 
     def forward(self, images: Tensor) -> Tensor:
-        """Without the casts and the memory format of our own forward; their images come normalised."""
+        """Return logits, without the casts and the memory format of our own forward pass. Images arrive normalised."""
         return self.network.head(self.network.body(images))
 
     def step(self, labelled: tuple[list[Tensor], Tensor], unlabelled: tuple[list[Tensor], Tensor]) -> float:
@@ -132,7 +133,7 @@ class Authors:
 
 
 class Views(Dataset):
-    """Views of images, one image at a time."""
+    """Data set of views, made one image at a time."""
 
     def __init__(self, pixels: np.ndarray, num_views: int):
         self.pixels, self.num_views, self.transform = pixels, num_views, transforms()[1]
@@ -146,10 +147,13 @@ class Views(Dataset):
 
 
 def transforms() -> tuple[str, Callable[[Image.Image], Tensor]]:
-    """From an image to a normalised tensor: by torchvision, as in their code, or else by hand, which is faster."""
+    """Return a name and a function from an image to a normalised tensor.
+
+    It is torchvision's, as in the authors' code. Without torchvision it is `by_hand`, which is faster.
+    """
     try:
         import torchvision.transforms as tv
-    except (ImportError, RuntimeError, AttributeError):  # it is not here, or not for this torch
+    except (ImportError, RuntimeError, AttributeError):  # torchvision is not installed, or not for this torch
         return "hand", by_hand
     crops = [tv.RandomCrop(SIDE, padding=SIDE // 8), tv.RandomResizedCrop(SIDE, scale=(0.5, 1.0))]
     jitter = tv.ColorJitter(augment.BRIGHTNESS, augment.CONTRAST, augment.SATURATION, augment.HUE)
@@ -165,14 +169,14 @@ def transforms() -> tuple[str, Callable[[Image.Image], Tensor]]:
 
 
 def by_hand(image: Image.Image) -> Tensor:
-    """Draws, conversion and normalisation by torch, image by image, as torchvision does them."""
+    """Return a random view as a normalised tensor. torch draws, converts and normalises, as in torchvision."""
     tensor = torch.from_numpy(np.array(changed(image, TorchRandom()))).permute(2, 0, 1).contiguous().float().div(255)
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (MEAN, STD))
     return tensor.clone().sub_(mean).div_(std)
 
 
 class TorchRandom:
-    """Python's random numbers, drawn by torch."""
+    """The functions of `random.Random` that views need, with random numbers from torch."""
 
     def random(self) -> float:
         return torch.rand(1).item()
@@ -184,7 +188,7 @@ class TorchRandom:
         return torch.randint(low, high + 1, (1,)).item()
 
     def shuffle(self, items: list) -> None:
-        items[:] = [items[place] for place in torch.randperm(len(items)).tolist()]
+        items[:] = [items[position] for position in torch.randperm(len(items)).tolist()]
 
 
 def loader(views: Views, batch_size: int) -> DataLoader:
@@ -193,7 +197,7 @@ def loader(views: Views, batch_size: int) -> DataLoader:
 
 
 class Feed:
-    """An iterator over a loader, whose workers end with it."""
+    """Context manager for an iterator over a loader. It stops the workers at the end."""
 
     def __init__(self, batches: DataLoader):
         self.iterator: Iterator | None = iter(batches)
@@ -208,7 +212,7 @@ class Feed:
 
 @contextmanager
 def tf32() -> Iterator[None]:
-    """Matrix products in TF32, too, as convolutions are by default."""
+    """Compute matrix products in TF32 too, as torch computes convolutions by default."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:

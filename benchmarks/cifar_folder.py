@@ -1,11 +1,12 @@
-"""A folder as a person would have it, from real CIFAR images: cifar_folder.py DEST [--images 4000].
+"""Write real CIFAR images into a folder with the layout of your own data: cifar_folder.py DEST [--images 4000].
 
     python benchmarks/cifar_folder.py /tmp/photos
     openworld train /tmp/photos
 
-labelled/<class>/ holds a tenth of the images of the known classes, unlabelled/ the rest of them and all those of the
-new ones, test/<class>/ images of the test part, of all. JPEG files with sides from 28 to 256 pixels, as a person's own
-would differ. By default it is CIFAR-10, of which the first five classes are known.
+labelled/<class>/ holds a tenth of the images of the known classes. unlabelled/ holds the other images of the known
+classes and all images of the new classes. test/<class>/ holds images of the test part, of all classes. Images are JPEG
+files with different sides, from 28 to 256 pixels, as in real photo folders. By default the images are from CIFAR-10,
+and its first five classes are known.
 """
 
 import argparse
@@ -23,13 +24,15 @@ from openworld.data.dataset import Dataset
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dest", type=Path)
+    parser.add_argument("dest", type=Path, help="folder to write")
     parser.add_argument("--data", default="cifar10", help="cifar10 or cifar100")
-    parser.add_argument("--known", nargs="+", help="classes of which some images are labelled")
-    parser.add_argument("--new", nargs="+", help="classes without a label")
-    parser.add_argument("--images", type=int, default=4000, help="training images")
-    parser.add_argument("--test-images", type=int, default=1000)
-    parser.add_argument("--sides", type=int, nargs=2, default=(28, 256), metavar=("FROM", "TO"), help="in pixels")
+    parser.add_argument("--known", nargs="+", help="classes with some labelled images [first half]")
+    parser.add_argument("--new", nargs="+", help="classes without labelled images [second half]")
+    parser.add_argument("--images", type=int, default=4000, help="number of training images [4000]")
+    parser.add_argument("--test-images", type=int, default=1000, help="number of test images [1000]")
+    parser.add_argument(
+        "--sides", type=int, nargs=2, default=(28, 256), metavar=("FROM", "TO"), help="range of sides in pixels"
+    )
     options = parser.parse_args()
     try:
         dataset = read_benchmark(options.data, default_data_dir())
@@ -39,8 +42,8 @@ def main() -> None:
     known, new = options.known or dataset.class_names[:half], options.new or dataset.class_names[half:]
     for name in (*known, *new):
         if name not in dataset.class_names:
-            there = ", ".join(dataset.class_names)
-            fail(f"{name}: {options.data} has no such class{did_you_mean(name, dataset.class_names)} ({there})", 2)
+            choices, hint = ", ".join(dataset.class_names), did_you_mean(name, dataset.class_names)
+            fail(f"{options.data} has no class {name}{hint} (--known and --new take: {choices})", 2)
     write(dataset, known, new, options)
 
 

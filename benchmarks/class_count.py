@@ -1,11 +1,12 @@
-"""How many classes are in there: every estimator on the features of a SimCLR run. Writes results/estimation-DATA.json.
+"""Estimate the number of classes with every estimator, on the features of a SimCLR run.
 
-    python benchmarks/estimation.py RUN                          a run of openworld train --method simclr
-    python benchmarks/estimation.py FEATURES.npz --summary FILE  its features, made elsewhere, and its summary.json
+    python benchmarks/class_count.py RUN                          a run of openworld train --method simclr
+    python benchmarks/class_count.py FEATURES.npz --summary FILE  its features, computed elsewhere, and its summary.json
 
-An .npz holds `features` (N, D), unit vectors, labelled samples first, `labels` (N,) true classes, and `num_labelled`.
-The features do not depend on the labels, so the estimate by neighbours is also made for other choices of the seen
-classes and of the labelled samples (the spread of which is recorded).
+An .npz holds `features` (N, D), unit vectors with the labelled samples first, `labels` (N,), the true classes, and
+`num_labelled`. The features do not depend on the labels. So the script repeats the estimate by k-nearest neighbours for
+other choices of the seen classes and of the labelled samples, and records its mean and standard deviation.
+Writes results/estimation-DATA.json.
 """
 
 import argparse
@@ -30,28 +31,27 @@ from openworld.runs.folder import RunFolder
 
 OTHER_SPLITS = 40
 FEATURE_FACTS = ("method", "steps", "seconds", "device", "seed", "probes", "seen", "novel", "all")
-"""Of the run that learnt the features."""
+"""Keys of the recorded summary of the run that learnt the features."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path)
-    parser.add_argument("--summary", type=Path)
+    parser.add_argument("source", type=Path, help="run folder, or .npz of features")
+    parser.add_argument("--summary", type=Path, help="summary.json of the run [the one in the run folder]")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--max-classes", type=int, default=400)
-    parser.add_argument("--curve", type=Path, help="an earlier result, whose k-means need not be done again")
+    parser.add_argument("--max-classes", type=int, default=400, help="largest k of k-means [400]")
+    parser.add_argument("--curve", type=Path, help="earlier result file: use its k-means curve")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     runtime = make_runtime(options.device, quiet=True)
     summary = json.loads((options.summary or options.source / "summary.json").read_text())
     features, labels, num_labelled = load(options.source, runtime)
-    truth = int(labels.max()) + 1
     content = {
         "command": f"python {shlex.join(sys.argv)}",
         "commit": commit(),
         "environment": environment(runtime.device),
         "dataset": summary["dataset"],
-        "true_classes": truth,
+        "true_classes": int(labels.max()) + 1,
         "num_seen": int(labels[:num_labelled].max()) + 1,
         "features": {key: summary[key] for key in FEATURE_FACTS},
         "estimates": {},
@@ -59,8 +59,8 @@ def main() -> None:
     began = time.perf_counter()
     try:
         content["estimates"]["neighbours"] = short(judge(features, labels[:num_labelled], "neighbours"), began)
-    except UserError as refusal:
-        content["estimates"]["neighbours"] = {"refused": str(refusal), "seconds": time.perf_counter() - began}
+    except UserError as error:
+        content["estimates"]["neighbours"] = {"refused": str(error), "seconds": time.perf_counter() - began}
     if options.curve:
         earlier = json.loads(options.curve.read_text())
         content["curve"] = earlier["curve"]
@@ -102,11 +102,14 @@ def short(estimate, began: float) -> dict:
     }
 
 
-def other_splits(features: torch.Tensor, labels: torch.Tensor, share_labelled: float) -> dict:
-    """Half of the classes, chosen at random, and as many labelled samples of each as in the split of the paper."""
+def other_splits(features: torch.Tensor, labels: torch.Tensor, fraction_labelled: float) -> dict:
+    """Estimate again on other splits and return statistics of the estimates.
+
+    Half of the classes, chosen at random, are seen. Each has as many labelled samples as in the paper's split.
+    """
     num_classes, draw = int(labels.max()) + 1, np.random.default_rng(0)
     num_seen, truth = num_classes // 2, labels.cpu().numpy()
-    per_class = max(3, round(share_labelled * len(labels) / num_seen))
+    per_class = max(3, round(fraction_labelled * len(labels) / num_seen))
     found = []
     for _ in range(OTHER_SPLITS):
         seen = draw.permutation(num_classes)[:num_seen]

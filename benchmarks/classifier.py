@@ -1,7 +1,8 @@
-"""What docs/python.md says of OpenWorldClassifier on the digits: estimator.py [--settings '{"muon": 0}'].
+"""Measure OpenWorldClassifier on the digits, as quoted in docs/python.md: classifier.py [--settings '{"muon": 0}'].
 
-Two thirds of the digits, half of the labels of 0 to 4, the default length; judged on the other third. And every sample
-labelled, three folds, beside scikit-learn's logistic regression. Writes benchmarks/results/estimator-digits.json.
+First, training gets two thirds of the digits, with half of the labels of 0 to 4, for the default number of steps. The
+other third is for evaluation. Second, every sample has a label: three-fold cross-validation, compared with
+scikit-learn's logistic regression. Writes benchmarks/results/estimator-digits.json.
 """
 
 import argparse
@@ -32,8 +33,8 @@ SEEDS = 0, 1, 2
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--settings", type=json.loads, default={}, help="of the estimator, as JSON")
-    parser.add_argument("--out", type=Path, default=RESULTS / "estimator-digits.json")
+    parser.add_argument("--settings", type=json.loads, default={}, help="settings of the classifier, as JSON")
+    parser.add_argument("--out", type=Path, default=RESULTS / "estimator-digits.json", help="result file")
     options = parser.parse_args()
     digits = load_digits()
     kinds = {"images": (digits.images * 255 / 16).astype(np.uint8), "features": digits.data}
@@ -61,13 +62,13 @@ def main() -> None:
 
 
 def open_world(samples: np.ndarray, digits: np.ndarray, seed: int, settings: dict) -> dict[str, float]:
-    learnt, judged = train_test_split(np.arange(len(digits)), test_size=1 / 3, random_state=seed, stratify=digits)
-    is_hidden = (digits[learnt] >= 5) | (np.random.default_rng(seed).random(len(learnt)) < 0.5)
-    labels = np.where(is_hidden, -1, digits[learnt])
+    train, test = train_test_split(np.arange(len(digits)), test_size=1 / 3, random_state=seed, stratify=digits)
+    is_hidden = (digits[train] >= 5) | (np.random.default_rng(seed).random(len(train)) < 0.5)
+    labels = np.where(is_hidden, -1, digits[train])
     began = time.monotonic()
     model = OpenWorldClassifier(num_classes=10, random_state=seed, device="cpu", settings=settings)
-    model.fit(samples[learnt], labels)
-    counts = confusion_matrix(digits[judged], model.predict(samples[judged]), num_classes=10, num_ids=10)
+    model.fit(samples[train], labels)
+    counts = confusion_matrix(digits[test], model.predict(samples[test]), num_classes=10, num_ids=10)
     scores = accuracy(counts, num_seen=5)
     return {"known": scores.seen, "new": scores.novel, "all": scores.all, "seconds": time.monotonic() - began}
 

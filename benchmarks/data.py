@@ -1,12 +1,13 @@
-"""What it costs to get data: data.py [--photos N]. Writes benchmarks/results/data.json.
+"""Measure how long it takes to load data: data.py [--photos N]. Writes benchmarks/results/data.json.
 
-- CIFAR, loaded and checked (md5 of every file, fingerprint, tensors), each in a process of its own.
-- Tiny ImageNet, decoded into an empty cache (its files have been read before, so that the disk is not what is
-  measured); then loaded from the cache, in a process of its own.
-- The worker path on photos of 500 x 375 pixels (JPEG, mosaics of real Tiny ImageNet images), beside bare Pillow
-  (open, convert, resize to 256 x 256, to array) in as many processes; and how memory grows with the number of images.
+- CIFAR: load and check each set (md5 of every file, fingerprint, tensors) in its own process.
+- Tiny ImageNet: decode it into an empty cache. All files are read once before, so that the disk is not measured. Then
+  load it from the cache, in its own process.
+- Photos of 500 x 375 pixels (JPEG, mosaics of real Tiny ImageNet images): decode them in workers, and compare with bare
+  Pillow (open, convert, resize to 256 x 256, to array) in as many processes. Also measure how memory grows with the
+  number of images.
 
-Reads $OPENWORLD_DATA; needs a quiet machine.
+Reads the benchmarks from $OPENWORLD_DATA. Use an otherwise idle machine.
 """
 
 import argparse
@@ -45,10 +46,10 @@ WIDTH, HEIGHT, STORED = 500, 375, 256
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", type=int, default=6000, help="photos for the worker path")
-    parser.add_argument("--load", metavar="NAME", help="load a benchmark, print what it took, and stop")
+    parser.add_argument("--photos", type=int, default=6000, help="number of photos for the workers [6000]")
+    parser.add_argument("--load", metavar="NAME", help="load the benchmark NAME, print the time, and stop")
     parser.add_argument(
-        "--stream", nargs=2, metavar=("FOLDER", "N"), help="stream N files, print the peak memory, and stop"
+        "--stream", nargs=2, metavar=("FOLDER", "N"), help="stream N files of FOLDER, print the peak memory, and stop"
     )
     options = parser.parse_args()
     if options.load:
@@ -79,13 +80,13 @@ def in_a_fresh_process(*flags: object) -> Any:
 
 
 def loaded_thrice(name: str) -> dict:
-    """The median of three, each in a process of its own: this machine has slow spells."""
+    """Return the median of three loads, each in its own process: the machine has slow periods."""
     loads = sorted((in_a_fresh_process("--load", name) for _ in range(3)), key=lambda result: result["seconds"])
     return {**loads[1], "all_seconds": [result["seconds"] for result in loads]}
 
 
 def load(name: str) -> dict:
-    """As training does: read, check, decode what is not in the cache, and put it on the device."""
+    """Load a benchmark as training does: read, check, decode what is not in the cache, and copy it to the device."""
     began = time.monotonic()
     world = load_problem(paper(name), Runtime(CPU, default_data_dir(), count_cores(), quiet=True))
     seconds = time.monotonic() - began
@@ -94,7 +95,7 @@ def load(name: str) -> dict:
 
 
 def decode_tiny_imagenet() -> dict:
-    """Every file is read, hashed, decoded and put into the cache."""
+    """Time how long it takes to read, hash and decode every file and to put it into the cache."""
     dataset = open_dataset("tiny-imagenet", default_data_dir())
     for part in dataset.parts.values():
         for path in paths_of(part.content):
@@ -105,17 +106,17 @@ def decode_tiny_imagenet() -> dict:
     return {"images": count, "seconds": round(seconds, 2), "images_per_second": round(count / seconds)}
 
 
-# The worker path --------------------------------------------------------------------------------------------
+# Decoding in workers ----------------------------------------------------------------------------------------
 
 
 def measure_workers(folder: Path, count: int) -> dict:
     files = write_photos(folder, count)
     workers = count_cores()
     ours, theirs = [], []
-    for _ in range(5):  # turn about, so that a slow spell of the machine hits both
+    for _ in range(5):  # take turns, so that a slow period of the machine affects both
         theirs.append(bare_pillow_rate(files, workers))
         ours.append(streamed_rate(files, workers))
-    half, whole = (in_a_fresh_process("--stream", folder, share) for share in (count // 2, count))
+    half, whole = (in_a_fresh_process("--stream", folder, number) for number in (count // 2, count))
     return {
         "workers": workers,
         "photo": f"{WIDTH} x {HEIGHT} JPEG of {sum(map(os.path.getsize, paths_of(files))) // count:,} bytes",
@@ -128,7 +129,7 @@ def measure_workers(folder: Path, count: int) -> dict:
 
 
 def write_photos(folder: Path, count: int) -> Files:
-    """Mosaics of 8 x 6 images of 64 pixels, cut to size."""
+    """Write mosaics of 8 x 6 images of 64 pixels, cropped to WIDTH x HEIGHT."""
     folder.mkdir()
     tiny = open_dataset("tiny-imagenet", default_data_dir()).test.content
     draw = np.random.default_rng(0)
@@ -157,14 +158,17 @@ def decode_by_pillow(paths: list[str]) -> int:
 def bare_pillow_rate(files: Files, workers: int) -> float:
     paths = paths_of(files)[: BATCH * BATCHES]
     with ProcessPoolExecutor(workers) as pool:
-        list(pool.map(decode_by_pillow, [paths[:32]] * workers))  # everybody is there
+        list(pool.map(decode_by_pillow, [paths[:32]] * workers))  # wait until all workers have started
         began = time.monotonic()
-        done = sum(pool.map(decode_by_pillow, [paths[start : start + 32] for start in range(0, len(paths), 32)]))
-        return done / (time.monotonic() - began)
+        count = sum(pool.map(decode_by_pillow, [paths[start : start + 32] for start in range(0, len(paths), 32)]))
+        return count / (time.monotonic() - began)
 
 
 def streamed_rate(files: Files, workers: int) -> float:
-    """Batches in a row, each told of two steps ahead, as training does; the first one only sets things going."""
+    """Return images per second for batches in a row, each requested two steps ahead, as in training.
+
+    The first batch only starts the workers. It is not timed.
+    """
     samples = streamed(files, workers)
     index = torch.arange(len(files))
     steps = [index[start : start + BATCH] for start in range(0, min(BATCH * BATCHES, len(index)), BATCH)]
@@ -178,7 +182,7 @@ def streamed_rate(files: Files, workers: int) -> float:
 
 
 def streamed(files: Files, workers: int):
-    """The worker path without a cache: every image is decoded when it is wanted."""
+    """Return samples without a cache: workers decode every image when it is requested."""
     labels = np.arange(len(files)) % 2
     dataset = Dataset("photos", ("a", "b"), Part(files, labels), None)
     loader = Loader(dataset, STORED, "refuse", Runtime(CPU, Path(), workers, memory=0, quiet=True))
@@ -188,7 +192,7 @@ def streamed(files: Files, workers: int):
 
 
 def stream_all(folder: Path, count: int) -> float:
-    """Megabytes at the peak of a process that streams so many files once."""
+    """Stream `count` files once and return the peak memory of this process in MB."""
     files = Files(folder, tuple(sorted(os.listdir(folder))[:count]))
     samples = streamed(files, workers=1)
     for index in torch.arange(len(files)).split(BATCH):

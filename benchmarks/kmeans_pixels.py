@@ -1,7 +1,7 @@
-"""The floor that any method must beat: k-means with ten clusters on the pixels of the digits.
+"""Measure the baseline that every method must beat: k-means with ten clusters on the pixels of the digits.
 
-Writes benchmarks/results/kmeans-digits.json: clustering accuracy (Hungarian over all classes) on the test part,
-over ten seeds of scikit-learn's KMeans fitted on the training part.
+Writes benchmarks/results/kmeans-digits.json: clustering accuracy (Hungarian matching over all classes) on the test
+part, for ten seeds of scikit-learn's KMeans, fitted on the training part.
 """
 
 import json

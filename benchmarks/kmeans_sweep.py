@@ -1,8 +1,9 @@
-"""k-means for many k: our sweep, and a loop of scikit-learn's KMeans, in one go. Writes kmeans-sweep-{cpu|cuda}.json.
+"""Compare our k-means for many k in one sweep with a loop over scikit-learn's KMeans.
 
     python benchmarks/kmeans_sweep.py [--device cuda] [--samples 50000 --width 512 --first 50 --last 400 --step 1]
 
-Features are made up: 100 Gaussian blobs that overlap. On a GPU scikit-learn is left out: it would take hours.
+The features are synthetic: 100 Gaussian blobs that overlap. On a GPU the script leaves scikit-learn out, because it
+would take hours. Writes benchmarks/results/kmeans-sweep-{cpu|cuda}.json.
 """
 
 import argparse
@@ -28,11 +29,11 @@ RUNS = 3
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", type=torch.device, default="cpu")
-    parser.add_argument("--samples", type=int, default=10_000)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--first", type=int, default=50)
-    parser.add_argument("--last", type=int, default=150)
-    parser.add_argument("--step", type=int, default=5)
+    parser.add_argument("--samples", type=int, default=10_000, help="number of samples [10000]")
+    parser.add_argument("--width", type=int, default=128, help="number of features [128]")
+    parser.add_argument("--first", type=int, default=50, help="smallest k [50]")
+    parser.add_argument("--last", type=int, default=150, help="largest k [150]")
+    parser.add_argument("--step", type=int, default=5, help="difference between two k [5]")
     options = parser.parse_args()
     features, counts = blobs(options.samples, options.width), range(options.first, options.last + 1, options.step)
     content = {
@@ -63,9 +64,9 @@ def blobs(count: int, width: int) -> torch.Tensor:
 
 def measure_ours(features: torch.Tensor, counts: range, device: torch.device) -> dict:
     features, began = features.to(device), time.perf_counter()
-    found = [c.inertia.mean() for c in kmeans_sweep(features, counts, generator(0, "sweep", device=device), RUNS)]
+    inertia = [c.inertia.mean() for c in kmeans_sweep(features, counts, generator(0, "sweep", device=device), RUNS)]
     synchronize(device)
-    return {"seconds": time.perf_counter() - began, "inertia": torch.stack(found).tolist()}
+    return {"seconds": time.perf_counter() - began, "inertia": torch.stack(inertia).tolist()}
 
 
 def measure_theirs(features: np.ndarray, counts: range) -> dict:

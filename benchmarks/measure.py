@@ -1,11 +1,11 @@
-"""Train with several seeds and record the results: measure.py NAME --seeds 0 1 2 [train flags].
+"""Train with several seeds and record the results: measure.py NAME [DATA] --seeds 0 1 2 [train flags].
 
     python benchmarks/measure.py digits --seeds 0 1 2
-    python benchmarks/measure.py cifar100-10 --seeds 0 1 2 cifar100 --steps 40000
+    python benchmarks/measure.py cifar100-10 cifar100 --seeds 0 1 2 --steps 40000
 
-Writes benchmarks/results/NAME.json after every seed: the last step's scores of each, their mean and standard
-deviation, the metrics of every epoch, and the command, commit, hardware and versions that made them. Seconds are those
-of the run itself, without features that it began with; benchmarks/record.py tells both.
+Writes benchmarks/results/NAME.json after every seed: the scores of each run at its last step, their mean and standard
+deviation, the metrics of every epoch, and the command, commit, hardware and versions. Seconds are those of the run
+itself, without the time to learn the features that it started from. benchmarks/record.py records both times.
 """
 
 import argparse
@@ -32,29 +32,29 @@ RESULTS = Path(__file__).parent / "results"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
-    parser.add_argument("--seeds", type=int, nargs="+", required=True)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where NAME.json goes")
-    ours, train_flags = parser.parse_known_args()
+    parser.add_argument("name", help="NAME of the result file")
+    parser.add_argument("--seeds", type=int, nargs="+", required=True, help="random seeds")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of NAME.json")
+    options, train_flags = parser.parse_known_args()
     parsed = make_parser().parse_args(["train", *train_flags])
     if parsed.minutes is not None:
-        parser.error("--minutes gives every seed a length of its own: give --steps")
+        parser.error("--minutes gives every seed a different number of steps: use --steps instead")
     runtime = runtime_of(parsed)
     runs = []
-    for seed in ours.seeds:
+    for seed in options.seeds:
         with tempfile.TemporaryDirectory() as folder:
             run, request = RunFolder(Path(folder) / "run"), request_of(parsed)
             request = replace(request, settings={**request.settings, "seed": seed})
             summary = execute(request, run, runtime)
             runs.append({**summary, "epochs": run.metrics()})
             config = run.config()
-        record(ours, config, runtime.device, runs)
+        record(options, config, runtime.device, runs)
         print(json.dumps({key: summary[key] for key in ("seed", "seen", "novel", "all", "seconds")}))
 
 
-def record(ours: argparse.Namespace, config, device, runs: list[dict]) -> None:
+def record(options: argparse.Namespace, config, device, runs: list[dict]) -> None:
     content = {
-        "name": ours.name,
+        "name": options.name,
         "command": f"python {shlex.join(sys.argv)}",
         "commit": commit(),
         "environment": environment(device),
@@ -63,23 +63,27 @@ def record(ours: argparse.Namespace, config, device, runs: list[dict]) -> None:
         **{key: spread([run[key] for run in runs]) for key in ("seen", "novel", "all", "nmi", "ari", "seconds")},
         "runs": runs,
     }
-    ours.results.mkdir(parents=True, exist_ok=True)
-    (ours.results / f"{ours.name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / f"{options.name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
 def spread(values: list[float]) -> dict[str, float]:
+    """Return mean, standard deviation, minimum and maximum."""
     deviation = statistics.stdev(values) if len(values) > 1 else None
     return {"mean": statistics.mean(values), "std": deviation, "min": min(values), "max": max(values)}
 
 
 def commit() -> str:
-    """The commit that is checked out, with a mark where files differ from it, results aside; $COMMIT without git."""
+    """Return $COMMIT if it is set (for machines without git), else the commit that is checked out.
+
+    "-dirty" at its end means that files outside benchmarks/results differ from that commit.
+    """
     if "COMMIT" in os.environ:
         return os.environ["COMMIT"]
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent, check=True)
-        return done.stdout.strip()
+        process = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent, check=True)
+        return process.stdout.strip()
 
     changed = git("status", "--porcelain", "--", ":/", ":!/benchmarks/results")
     return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")

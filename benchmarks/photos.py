@@ -1,11 +1,11 @@
-"""Training on photos of 224 pixels: what a step costs, and what limits it.
+"""Measure what a training step costs on photos of 224 pixels, and what limits it.
 
     python benchmarks/photos.py FOLDER [--device cuda]
 
-FOLDER holds JPEG photos; each is listed several times until there are enough. For ResNet-18 with the paper's batch and
-for ResNet-50 with a batch of 512: a step with all images on the device (as `openworld train` keeps every set that
-fits), a step with images decoded from their files by workers as they are wanted, and what workers make alone.
-Writes benchmarks/results/photos-{cpu|cuda}.json as it goes.
+FOLDER holds JPEG photos. The script lists each photo several times until there are enough. For ResNet-18 with the
+paper's batch and for ResNet-50 with a batch of 512 it measures a step with all images on the device (where `openworld
+train` keeps every set that fits), a step with images that workers decode from files on request, and the rate of the
+workers alone. Writes benchmarks/results/photos-{cpu|cuda}.json after every measurement.
 """
 
 import argparse
@@ -34,20 +34,22 @@ from openworld.training.learner import Learner
 from openworld.training.timing import seconds_of
 
 CASES = (("resnet18", "oxford-pets", {}), ("resnet50", "imagenet100", {}))
-"""Network, and the benchmark whose recipe it follows."""
+"""Network, the benchmark whose recipe it follows, and changed settings."""
 FIRST = 4
-"""Batches that fill what is read ahead, and are not timed."""
+"""Number of batches that fill the read-ahead and are not timed."""
 SMALL = {"network": "small-64", "batch_labelled": 16, "batch_unlabelled": 16}
-"""To try the script on a CPU."""
+"""Settings to try the script on a CPU."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, help="folder of JPEG photos")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the result file")
     parser.add_argument("--compile", default="auto", help="auto, on or off")
-    parser.add_argument("--networks", nargs="+", default=[network for network, _, _ in CASES])
+    parser.add_argument(
+        "--networks", nargs="+", default=[network for network, _, _ in CASES], help="networks to measure"
+    )
     options = parser.parse_args()
     cases = CASES if torch.cuda.is_available() else (("small-64", "oxford-pets", SMALL),)
     content = {"command": f"python {shlex.join(sys.argv)}", "commit": commit(), "cases": {}}
@@ -81,14 +83,14 @@ def photos(folder: Path, count: int) -> Dataset:
 
 
 def decode_every_time(world: OpenWorld) -> OpenWorld:
-    """As if there were no cache of decoded pixels."""
+    """Make workers decode every sample of a world at every use, as if there were no cache, and return the world."""
     for samples in (world.training.labelled, world.training.unlabelled):
         samples.items = [dataclasses.replace(item, row=None) for item in samples.items]
     return world
 
 
 def loader_rate(config, world: OpenWorld, steps: int = 10) -> float:
-    """Samples a second, when nobody uses them; of each unlabelled one two views are made, which do not count."""
+    """Return how many samples a second workers deliver when no training uses them. A sample counts once."""
     batches = Batches(world.training, config.training, config.seed, Views(unlabelled=(View(),)))
     for step in range(FIRST):
         batches.draw(step)

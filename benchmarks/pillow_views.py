@@ -1,4 +1,4 @@
-"""The CIFAR family of views, image by image with Pillow: what ours is tested against and compared with."""
+"""Augmented views of the CIFAR family, made image by image with Pillow. Tests and benchmarks compare ours with them."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from openworld.data import augment
 
 
 def pillow_view(pixels: np.ndarray, rng: Random) -> np.ndarray:
-    """(H, W, 3) uint8 in, (3, H, W) floats in [0, 1] out."""
+    """Return a random view, (3, H, W) floats in [0, 1], of an image, (H, W, 3) uint8."""
     return np.array(changed(Image.fromarray(pixels), rng), dtype=np.float32).transpose(2, 0, 1) / 255
 
 
@@ -51,13 +51,13 @@ def _resized_crop(image: Image.Image, rng: Random) -> Image.Image:
 
 
 def _jitter(image: Image.Image, rng: Random) -> Image.Image:
-    def by(reach: float) -> float:
+    def factor(reach: float) -> float:
         return rng.uniform(1 - reach, 1 + reach)
 
     adjustments: list[Callable[[Image.Image], Image.Image]] = [
-        lambda image: ImageEnhance.Brightness(image).enhance(by(augment.BRIGHTNESS)),
-        lambda image: ImageEnhance.Contrast(image).enhance(by(augment.CONTRAST)),
-        lambda image: ImageEnhance.Color(image).enhance(by(augment.SATURATION)),
+        lambda image: ImageEnhance.Brightness(image).enhance(factor(augment.BRIGHTNESS)),
+        lambda image: ImageEnhance.Contrast(image).enhance(factor(augment.CONTRAST)),
+        lambda image: ImageEnhance.Color(image).enhance(factor(augment.SATURATION)),
         lambda image: _shift_hue(image, rng.uniform(-augment.HUE, augment.HUE)),
     ]
     rng.shuffle(adjustments)
@@ -68,5 +68,5 @@ def _jitter(image: Image.Image, rng: Random) -> Image.Image:
 
 def _shift_hue(image: Image.Image, shift: float) -> Image.Image:
     hue, saturation, value = image.convert("HSV").split()
-    turned = Image.fromarray(np.array(hue) + np.uint8(round(shift * 255) % 256))  # bytes go round as hue does
+    turned = Image.fromarray(np.array(hue) + np.uint8(round(shift * 255) % 256))  # bytes wrap around, as hue does
     return Image.merge("HSV", (turned, saturation, value)).convert("RGB")

@@ -1,6 +1,8 @@
-"""How fast `openworld predict` is from the command to the complete file, start of Python included.
+"""Measure how fast `openworld predict` is, from the command to the complete file, with the start of Python.
 
-python benchmarks/predict.py RUN IMAGES        writes results/predict-{cpu|cuda}.json
+    python benchmarks/predict.py RUN IMAGES
+
+Writes benchmarks/results/predict-{cpu|cuda}.json.
 """
 
 import argparse
@@ -23,9 +25,9 @@ RUNS = 3
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("images", type=Path)
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("images", type=Path, help="folder of images")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the result file")
     options = parser.parse_args()
     device = pick_device("auto")
     training = RunFolder.open(options.run).config().training

@@ -1,4 +1,4 @@
-"""The tables of measured claims, made from benchmarks/results: readme_table.py writes them where people read them."""
+"""Write the tables of measured results into README.md and docs/, from the files in benchmarks/results."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def accuracy_table() -> str:
-    """Markdown rows of what was recorded, and nothing else."""
+    """Return the Markdown table of the digits."""
     rows = [
         "| digits (1,797 images of 8x8; 5 classes seen with 10% labelled, 5 novel) | Seen | Novel | All | seconds |",
         "|---|---|---|---|---|",
@@ -66,7 +66,7 @@ def speed_table() -> str:
 
 def estimation_table() -> str:
     table = estimation()
-    spread = [
+    rows = [
         f"| {name} | {result['features']['probes']['neighbours']:.1f} | {splits['mean']:.1f} ± {splits['std']:.1f} | "
         f"{splits['mean_absolute_error_percent']:.1f} | {100 * splits['intervals_that_hold_the_truth']:.0f} |"
         for name in ("digits", "cifar10", "cifar100")
@@ -74,17 +74,17 @@ def estimation_table() -> str:
         for splits in [result["other_splits"]]
     ]
     head = "| 40 other splits | neighbours' accuracy | estimate | mean error, % | intervals that hold the truth, % |"
-    return markdown(table.header, table.texts()) + "\n".join(["", head, "|---|---|---|---|---|", *spread]) + "\n"
+    return markdown(table.header, table.texts()) + "\n".join(["", head, "|---|---|---|---|---|", *rows]) + "\n"
 
 
 def paper_table() -> str:
-    """Of every data set of which something is recorded: the paper's own row, and ours."""
+    """Return a Markdown table with the paper's row and our rows, for every data set that has recorded runs."""
     rows = []
     for item, table in TABLES.items():
         for data in table.rows:
             ours = our_rows(item, data)
-            beside = [printed_rows(item, data)[-1]] if ours else []
-            rows += [(cell_text(row[0]), f"{table.labelled:g}%", *map(cell_text, row[1:])) for row in (*beside, *ours)]
+            paper = [printed_rows(item, data)[-1]] if ours else []
+            rows += [(cell_text(row[0]), f"{table.labelled:g}%", *map(cell_text, row[1:])) for row in (*paper, *ours)]
     return markdown((HEADER[0], "labels", *HEADER[1:]), rows)
 
 
@@ -97,11 +97,11 @@ MEASURED = {
     "docs/performance.md": {"measured": speed_table},
     "docs/estimate.md": {"measured": estimation_table},
 }
-"""Of every file, its tables by the names that its markers bear."""
+"""For each file, the functions that make its tables, by the names in its markers."""
 
 
 def with_tables(name: str) -> str:
-    """A file as it should be."""
+    """Return the text of a file with its tables made again."""
     text = (ROOT / name).read_text()
     for table, make in MEASURED[name].items():
         begin, end = f"<!-- {table}: begin -->\n", f"<!-- {table}: end -->\n"

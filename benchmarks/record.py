@@ -4,9 +4,10 @@
     python benchmarks/record.py runs/paper/table1-cifar100-paper-seed1
     python benchmarks/readme_table.py
 
-Writes benchmarks/results/tables/DATA-LABELLED-RECIPE-STEPS-seedN.json for each run, the steps of its features before
-its own: its summary, commands, commit, hardware, configuration and the metrics of every epoch. The commit is the one
-that is checked out now ($COMMIT without git), so record a run before anything else is changed. Nothing is replaced.
+Writes benchmarks/results/tables/DATA-LABELLED-RECIPE-STEPS-seedN.json for each run. If the run started from features,
+STEPS is the steps of the features and then those of the run. The file holds the run's summary, commands, commit,
+hardware, configuration and the metrics of every epoch. The commit is the one that is checked out now (or $COMMIT, for
+machines without git), so record a run before you change the code. The script replaces no file.
 """
 
 import argparse
@@ -27,8 +28,10 @@ from openworld.runs.folder import RunFolder
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    parser.add_argument("--results", type=Path, default=RESULTS / RUNS, metavar="DIR", help="where the files go")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a finished run")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS / RUNS, metavar="DIR", help="folder of the result files"
+    )
     options = parser.parse_args()
     try:
         record(options.runs, options.results)
@@ -37,15 +40,15 @@ def main() -> None:
 
 
 def record(runs: list[Path], folder: Path) -> None:
-    """All of the runs, or none where one of them cannot be recorded."""
+    """Record all runs, or none if one of them cannot be recorded."""
     results: dict[Path, dict] = {}
     for run in runs:
         result = {**result_of(RunFolder.open(run)), "commit": commit()}
         if result["dataset"] not in BENCHMARKS:
-            raise UserError(f"{run}: {result['dataset']} is not a benchmark, and in no table of the paper")
+            raise UserError(f"{run}: {result['dataset']} is not a benchmark, so no table of the paper can show it")
         path = folder / f"{name_of(result)}.json"
         if path.exists() or path in results:
-            raise UserError(f"{run}: {path} is recorded already: delete that one if this run is to take its place")
+            raise UserError(f"{run}: {path} exists already; delete that file to record this run in its place")
         results[path] = result
     folder.mkdir(parents=True, exist_ok=True)
     for path, result in results.items():

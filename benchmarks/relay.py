@@ -1,13 +1,13 @@
 """Carry an unfinished run to another machine in a few small files.
 
     python benchmarks/relay.py pack RUN FOLDER      # at most 60 MB, in files of at most 15 MB, with their sha256
-    python benchmarks/relay.py unpack FOLDER RUN    # on the other machine: a run folder again
+    python benchmarks/relay.py unpack FOLDER RUN    # on the other machine: a run folder again, ready to resume
     openworld train --resume --out RUN
 
-For machines that are lent for less time than a run takes, and that let little through. Where you can copy the whole
-run folder, copy it instead: a copied run continues bit for bit. A relay carries the student's weights, the method's
-state and the run's small files unchanged. It leaves out the averaged model, which restarts as the student, and the
-momentum, which restarts at zero. The run's summary records the step (`relayed`).
+The script is for machines that are lent for less time than a run takes and that let only small files through. If you
+can copy the whole run folder, copy it instead: a copied run continues bit for bit. A relay carries the student's
+weights, the method's state and the run's small files unchanged. It leaves out the averaged model, which restarts as a
+copy of the student, and the momentum, which restarts at zero. The run's summary records the step (`relayed`).
 """
 
 import argparse
@@ -31,45 +31,45 @@ from openworld.runs import checkpoint
 from openworld.runs.classes import NAMES
 from openworld.runs.folder import START, RunFolder
 
-MOST_OF_A_FILE, MOST_OF_ALL = 15_000_000, 60_000_000
-"""Bytes: what a machine that is lent by the minute lets through. So there are at most four pieces and the manifest."""
+MAX_FILE_BYTES, MAX_TOTAL_BYTES = 15_000_000, 60_000_000
+"""What machines that are lent by the minute let through. So a relay is at most four pieces and the manifest."""
 FORMAT = 1
-"""Of the relay; that of the checkpoint in it follows, after a dot."""
+"""Format of the relay. In the manifest a dot and the format of the checkpoint follow."""
 MANIFEST, ARCHIVE = "relay.json", "relay.zip"
-OF_THE_CHECKPOINT = ("model.safetensors", "method.safetensors", "state.json")
-OF_THE_RUN = ("split.json", "metrics.jsonl", "environment.json", "estimate.json", START, NAMES, "config.toml")
-"""Those that there are, in the order of writing: config.toml is last, since it makes a folder a run."""
+CHECKPOINT_FILES = ("model.safetensors", "method.safetensors", "state.json")
+RUN_FILES = ("split.json", "metrics.jsonl", "environment.json", "estimate.json", START, NAMES, "config.toml")
+"""Packed if they exist, and written in this order. config.toml is last, because a folder with it is a run."""
 
 
 class Stage(NamedTuple):
-    """How far a run has come."""
+    """Progress of a run."""
 
     step: int
     steps: int
 
 
 def pack(run: RunFolder, folder: Path, warn: Callable[[str], None]) -> Stage:
-    """Write the newest sound checkpoint of a run, less what can be done without, into a folder of its own."""
+    """Write the newest intact checkpoint of a run into a new folder, without averaged model and momentum."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is not an empty folder: choose another one for the relay")
+        raise UserError(f"{folder} is not an empty folder: choose a new or empty folder for the relay")
     steps = run.config().training.steps
-    run.split_and_facts()  # damage is better told of here than on the other machine
+    run.split_and_facts()  # report a damaged run here, not on the other machine
     saved = run.newest_checkpoint(warn)
     if saved is None:
-        raise UserError(f"{run.path} has no sound checkpoint: there is nothing to carry yet")
+        raise UserError(f"{run.path} has no intact checkpoint, so there is nothing to pack: train it first")
     if saved.step == steps:
-        warn(f"{run.path} is finished: copy it whole, since its relay makes its results anew, from the student")
-    paths = [saved.path / name for name in OF_THE_CHECKPOINT] + [run.path / name for name in OF_THE_RUN]
+        warn(f"{run.path} is finished: copy its folder instead. A relay recomputes the results from the student")
+    paths = [saved.path / name for name in CHECKPOINT_FILES] + [run.path / name for name in RUN_FILES]
     archive = zipped(path for path in paths if path.exists())
     files = cut(archive)
     hashes = {name: sha256(content) for name, content in files.items()}
-    made_as = f"{FORMAT}.{saved.state['format_version']}"
-    manifest = {"format": made_as, "step": saved.step, "sha256": sha256(archive), "pieces": hashes}
-    files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()  # last: without it, the folder is no relay
+    written_format = f"{FORMAT}.{saved.state['format_version']}"
+    manifest = {"format": written_format, "step": saved.step, "sha256": sha256(archive), "pieces": hashes}
+    files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()  # last: without it the folder is not a relay
     size = sum(map(len, files.values()))
-    if size > MOST_OF_ALL:
-        over = f"{(size - MOST_OF_ALL) / 1e6:.2f} MB more than the {MOST_OF_ALL / 1e6:.0f} MB of a relay"
-        raise UserError(f"{run.path} takes {over}: copy the whole run instead")
+    if size > MAX_TOTAL_BYTES:
+        excess = f"{(size - MAX_TOTAL_BYTES) / 1e6:.2f} MB over the limit of {MAX_TOTAL_BYTES / 1e6:.0f} MB"
+        raise UserError(f"{run.path} is too large for a relay, {excess}: copy the whole run folder instead")
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_whole(folder / name, content)
@@ -77,7 +77,7 @@ def pack(run: RunFolder, folder: Path, warn: Callable[[str], None]) -> Stage:
 
 
 def unpack(folder: Path, path: Path) -> Stage:
-    """Make a run of a relay, with a checkpoint like any other, from which training goes on."""
+    """Create a run folder from a relay. Training resumes from its checkpoint as from any other."""
     contents = unzipped(joined(folder))
     state = json.loads(contents["state.json"])
     student, method = (from_bytes(contents[f"{part}.safetensors"]) for part in ("model", "method"))
@@ -90,7 +90,7 @@ def unpack(folder: Path, path: Path) -> Stage:
     run = RunFolder(path)
     try:
         checkpoint.save(run.checkpoints, state["step"], parts, state)
-        for name in OF_THE_RUN:
+        for name in RUN_FILES:
             if name in contents:
                 run.write(name, contents[name])
         steps = run.config().training.steps
@@ -101,41 +101,42 @@ def unpack(folder: Path, path: Path) -> Stage:
 
 
 def joined(folder: Path) -> bytes:
-    """The archive of a relay, whose pieces are all there, and as they were written."""
+    """Return the archive of a relay. Raise a UserError if a piece is missing or damaged."""
     manifest = folder / MANIFEST
     if not manifest.is_file():
-        raise UserError(f"{folder} is no relay: it has no {MANIFEST}")
+        raise UserError(f"{folder} is not a relay: it has no {MANIFEST}")
     try:
-        known = json.loads(manifest.read_bytes())
-        made_as, whole, hashes = known["format"], known["sha256"], dict(known["pieces"])
+        entries = json.loads(manifest.read_bytes())
+        written_format, archive_hash, hashes = entries["format"], entries["sha256"], dict(entries["pieces"])
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{manifest} is damaged: carry it again") from None
+        raise UserError(f"{manifest} is damaged: copy it again") from None
     readable = [f"{FORMAT}.{version}" for version in (*CHECKPOINT_UPGRADES, CHECKPOINT_FORMAT)]
-    if made_as not in readable:
-        raise UserError(f"{manifest} has format {made_as}; this openworld reads format {' and '.join(readable)}")
+    if written_format not in readable:
+        reads = f"this openworld reads {' and '.join(readable)}"
+        raise UserError(f"{manifest} has format {written_format}, but {reads}: use the version that packed it")
     missing = [name for name in hashes if not (folder / name).is_file()]
     if missing:
-        raise UserError(f"{folder} lacks {', '.join(missing)}: carry all of its {len(hashes) + 1} files")
+        raise UserError(f"{folder} lacks {', '.join(missing)}: copy all {len(hashes) + 1} files of the relay")
     pieces = {name: (folder / name).read_bytes() for name in hashes}
     for name, content in pieces.items():
         if sha256(content) != hashes[name]:
-            raise UserError(f"{folder / name} is damaged: its sha256 is not {hashes[name]}; carry it again")
+            raise UserError(f"{folder / name} is damaged: its sha256 is not {hashes[name]}. Copy it again")
     archive = b"".join(pieces.values())
-    if sha256(archive) != whole:
-        raise UserError(f"{manifest} is damaged: its pieces do not make a whole; carry it again")
+    if sha256(archive) != archive_hash:
+        raise UserError(f"{manifest} is damaged: its pieces do not make up the archive. Copy it again")
     return archive
 
 
 def cut(archive: bytes) -> dict[str, bytes]:
-    """An archive as files that are small enough, by their names."""
-    starts = range(0, len(archive), MOST_OF_A_FILE)
+    """Cut an archive into pieces of at most MAX_FILE_BYTES, by file name."""
+    starts = range(0, len(archive), MAX_FILE_BYTES)
     return {
-        f"{ARCHIVE}.{number}": archive[start : start + MOST_OF_A_FILE] for number, start in enumerate(starts, start=1)
+        f"{ARCHIVE}.{number}": archive[start : start + MAX_FILE_BYTES] for number, start in enumerate(starts, start=1)
     }
 
 
 def zipped(paths: Iterable[Path]) -> bytes:
-    """Without folders and clock times: the same files give the same bytes."""
+    """Return a zip archive of files without folders and time stamps: the same files give the same bytes."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         for path in paths:
@@ -154,12 +155,12 @@ def sha256(content: bytes) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    packing = verbs.add_parser("pack", help="write what a run needs to continue into a new folder")
-    packing.add_argument("run", type=Path)
+    commands = parser.add_subparsers(dest="verb", required=True)
+    packing = commands.add_parser("pack", help="write the files that a run needs to continue into a new folder")
+    packing.add_argument("run", type=Path, help="the run folder")
     packing.add_argument("folder", type=Path, help="a new or empty folder")
-    unpacking = verbs.add_parser("unpack", help="make a run folder from such a folder")
-    unpacking.add_argument("folder", type=Path)
+    unpacking = commands.add_parser("unpack", help="create a run folder from a packed folder")
+    unpacking.add_argument("folder", type=Path, help="the packed folder")
     unpacking.add_argument("run", type=Path, help="the new run folder")
     parsed = parser.parse_args(arguments)
     try:

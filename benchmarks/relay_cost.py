@@ -1,9 +1,10 @@
-"""What a relay costs: runs carried on from half of their steps against the same runs uninterrupted.
+"""Measure what a relay costs: compare runs that are relayed after half of their steps with uninterrupted runs.
 
-    python benchmarks/relay.py --seeds 0 1 2
+    python benchmarks/relay_cost.py --seeds 0 1 2
 
-Both are of the digits with their recipe. Each stopped run is stopped as a machine that is wanted back stops it, by a
-signal, packed, unpacked and resumed. Writes results/relay-digits.json: the summaries and epochs of both.
+All runs train on the digits with their recipe. A signal stops each relayed run, as on a machine that its owner takes
+back. Then the script packs, unpacks and resumes the run. Writes results/relay-digits.json: the summaries and epochs of
+all runs.
 """
 
 import argparse
@@ -35,14 +36,14 @@ PARTS = ("seen", "novel", "all")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", required=True, help="random seeds")
     seeds = parser.parse_args().seeds
     runs: dict[str, list[dict]] = {"uninterrupted": [], "relayed": []}
     for seed in seeds:
         config = replace(digits("digits"), {"seed": seed})
-        for way, made in (("uninterrupted", uninterrupted), ("relayed", relayed)):
+        for way, train_one in (("uninterrupted", uninterrupted), ("relayed", relayed)):
             with tempfile.TemporaryDirectory() as folder:
-                runs[way].append(made(config, Path(folder)))
+                runs[way].append(train_one(config, Path(folder)))
             print(seed, way, *(f"{runs[way][-1][part]:.2f}" for part in PARTS), flush=True)
     content = {
         "command": f"python {shlex.join(sys.argv)}",
@@ -50,7 +51,7 @@ def main() -> None:
         "environment": environment(RUNTIME.device),
         "config": write_toml(digits("digits")),
         "seeds": seeds,
-        "ways": {way: {part: spread([run[part] for run in made]) for part in PARTS} for way, made in runs.items()},
+        "ways": {way: {part: spread([run[part] for run in group]) for part in PARTS} for way, group in runs.items()},
         "trials": runs,
     }
     (RESULTS / "relay-digits.json").write_text(json.dumps(content, indent=1) + "\n")
@@ -62,22 +63,22 @@ def uninterrupted(config: Config, folder: Path) -> dict:
 
 
 def relayed(config: Config, folder: Path) -> dict:
-    here, there = RunFolder(folder / "here"), RunFolder(folder / "there")
-    stop_at(config.training.steps // 2, config, here)
-    pack(here, folder / "relay", print)
-    unpack(folder / "relay", there.path)
-    return {**train(there.config(), there, RUNTIME), "epochs": there.metrics()}
+    stopped, resumed = RunFolder(folder / "stopped"), RunFolder(folder / "resumed")
+    stop_at(config.training.steps // 2, config, stopped)
+    pack(stopped, folder / "relay", print)
+    unpack(folder / "relay", resumed.path)
+    return {**train(resumed.config(), resumed, RUNTIME), "epochs": resumed.metrics()}
 
 
 def stop_at(step: int, config: Config, run: RunFolder) -> None:
     learn = Learner.learn
 
-    def learn_and_be_stopped(learner: Learner) -> None:
+    def learn_and_stop(learner: Learner) -> None:
         learn(learner)
         if learner.step == step:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    Learner.learn = learn_and_be_stopped
+    Learner.learn = learn_and_stop
     try:
         train(config, run, RUNTIME)
     except Interrupted:

@@ -1,11 +1,12 @@
-"""Does a change that should not move a number move one? Short runs by two checkouts, on one CPU thread, held together.
+"""Check that a change leaves trained weights the same, bit for bit: train the same runs with two checkouts.
 
     git worktree add ../before COMMIT
     python benchmarks/same_weights.py seam ../before
 
-Recipes and methods, with images, with features, with an estimated class count; and the digits whole. Writes
-results/same-weights-NAME.json: for each run the hash of its last weights, student and average, by either checkout.
-Exits with 1 if any differ.
+All runs use one CPU thread. Two train on the digits with the full recipe. The others are short and cover recipes and
+methods, images and features, and an estimated class count. Each checkout runs `openworld train` in its own process, so
+the checkouts may have different module layouts. Writes results/same-weights-NAME.json: for each run and checkout a hash
+of the last weights, student and averaged model. Exits with code 1 if any hashes differ.
 """
 
 import argparse
@@ -44,24 +45,27 @@ RUNS = {
     "ResNet-18, fast": f"{AS_CIFAR} --recipe fast {SHORT}",
     "ResNet-18, pretrained": f"{AS_CIFAR} --recipe pretrained --start-steps 2 {SHORT}",
 }
+CENTRES = ("head.weight", "head.classes.weight")
+"""Names of the tensor that holds the class vectors of a head."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
+    parser.add_argument("name", help="NAME of the result file")
     parser.add_argument("before", type=Path, help="a checkout of the code before the change")
     options = parser.parse_args()
     checkouts = {"before": options.before.absolute(), "after": Path(__file__).parent.parent.absolute()}
     runs = {}
-    with tempfile.TemporaryDirectory() as passing:
-        write_data(Path(passing))
+    with tempfile.TemporaryDirectory() as temporary:
+        write_data(Path(temporary))
         for label, flags in RUNS.items():
-            command = flags.replace("PLACE", passing)
+            command = flags.replace("PLACE", temporary)
             hashes = {
-                name: last_weights(at, command, Path(passing) / f"{len(runs)}{name}") for name, at in checkouts.items()
+                name: last_weights(checkout, command, Path(temporary) / f"{len(runs)}{name}")
+                for name, checkout in checkouts.items()
             }
             runs[label] = {"flags": flags, **hashes, "same": hashes["before"] == hashes["after"]}
-            print("same " if runs[label]["same"] else "OTHER", label, flush=True)
+            print("same     " if runs[label]["same"] else "DIFFERENT", label, flush=True)
     content = {
         "command": f"python {shlex.join(sys.argv)}",
         "commit": commit(),
@@ -73,15 +77,15 @@ def main() -> None:
     sys.exit(not all(run["same"] for run in runs.values()))
 
 
-def write_data(place: Path) -> None:
-    """Six kinds of small images and of features, of which three have labels; and noise of CIFAR's size."""
+def write_data(folder: Path) -> None:
+    """Write small images and features of six classes, three of them with labels, and noise of the size of CIFAR."""
     draw, truth = np.random.default_rng(0), np.arange(600) % 6
     labels = np.where((truth < 3) & (np.arange(600) < 200), truth, -1)
     features = 3 * draw.normal(size=(6, 24))[truth] + draw.normal(size=(600, 24))
     small = 128 + 60 * draw.normal(size=(6, 16, 16, 3))[truth] + 30 * draw.normal(size=(600, 16, 16, 3))
-    np.savez(place / "features.npz", features=features.astype(np.float32), labels=labels)
-    np.savez(place / "small.npz", images=np.clip(small, 0, 255).astype(np.uint8), labels=labels)
-    np.savez(place / "large.npz", images=draw.integers(0, 256, (300, 32, 32, 3), np.uint8), labels=np.arange(300) % 10)
+    np.savez(folder / "features.npz", features=features.astype(np.float32), labels=labels)
+    np.savez(folder / "small.npz", images=np.clip(small, 0, 255).astype(np.uint8), labels=labels)
+    np.savez(folder / "large.npz", images=draw.integers(0, 256, (300, 32, 32, 3), np.uint8), labels=np.arange(300) % 10)
 
 
 def last_weights(checkout: Path, flags: str, out: Path) -> str:
@@ -104,12 +108,10 @@ def last_weights(checkout: Path, flags: str, out: Path) -> str:
         tensors = load_file(last / f"{part}.safetensors")
         for name in sorted(name for name in tensors if name.startswith("body.")):
             digest.update(tensors[name].numpy().tobytes())
-        # a head may be laid out otherwise: the vectors of its classes count
+        # The checkouts may name the parts of a head differently. The class vectors are enough.
         digest.update(next(value for name, value in tensors.items() if name in CENTRES).numpy().tobytes())
     return digest.hexdigest()
 
-
-CENTRES = ("head.weight", "head.classes.weight")
 
 if __name__ == "__main__":
     main()

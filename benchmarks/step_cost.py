@@ -1,8 +1,8 @@
-"""Record what a training step costs, beside the authors' arrangement: results/step-cost-{cpu|cuda}.json.
+"""Record what a training step costs, compared with the authors' arrangement: results/step-cost-{cpu|cuda}.json.
 
     python benchmarks/step_cost.py [--device cuda] [--compile off]
 
-The flags are those of `openworld bench`, which measures our side. Run it on a machine that does nothing else.
+The flags are those of `openworld bench`, which measures our side. Use an otherwise idle machine.
 """
 
 import json

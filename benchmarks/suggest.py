@@ -1,12 +1,13 @@
-"""Labels for what `openworld suggest` chooses against labels for as many samples chosen at random.
+"""Compare labels for samples that `openworld suggest` chooses with labels for as many random samples.
 
     python benchmarks/suggest.py digits --seeds 0 1 2 3 4
     python benchmarks/suggest.py FEATURES.npz --name cifar10-features --seeds 0 1 2 3 4
 
-A seed decides which half of the classes is known, its few labels, the test part and the first weights. A network is
-trained with these labels, samples are chosen by what it learnt, get their true labels, and a network is trained from
-scratch with the same seed. Writes results/suggest-NAME.json: accuracy on the test part over all classes (gcd: one
-matching), of both ways, and their difference seed by seed. An .npz holds `features` (N, D) and `labels` (N,).
+A seed decides which half of the classes is known, which few labels are given, the test part and the initial weights.
+The script trains a network with these labels and lets it choose samples. The chosen samples get their true labels. Then
+the script trains a network from scratch with the same seed. An .npz holds `features` (N, D) and `labels` (N,).
+Writes results/suggest-NAME.json: accuracy on the test part over all classes (gcd: one matching), for suggested and for
+random samples, and their difference seed by seed.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from openworld.runs.folder import RunFolder
 from openworld.training.loop import train
 
 NUMBERS = (20, 50)
-"""Labels that are added."""
+"""Numbers of labels to add."""
 SHARED = {"num_classes": 10, "prior": "uniform", "uncertainty_views": 4, "batch_labelled": 32}
 SHORT_RUNS = {
     "images": {**SHARED, "batch_unlabelled": 64, "steps": 200, "epoch_steps": 40},
@@ -53,12 +54,12 @@ SHORT_RUNS = {
 
 @dataclass(frozen=True)
 class Task:
-    """Samples with all their classes, of which few are told."""
+    """Samples with all their true classes, of which training gets only a few labels."""
 
     samples: np.ndarray
     truth: np.ndarray
     labels: np.ndarray
-    """-1 where training is not told."""
+    """-1 for samples whose class is hidden from training."""
     test: tuple[np.ndarray, np.ndarray]
     config: Config
 
@@ -71,10 +72,10 @@ class Task:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", help="digits, or an .npz of features")
-    parser.add_argument("--name", default="digits")
-    parser.add_argument("--seeds", type=int, nargs="+", required=True)
-    parser.add_argument("--per-class", type=int, default=5, help="labels of each known class, to begin with")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--name", default="digits", help="NAME of the result file")
+    parser.add_argument("--seeds", type=int, nargs="+", required=True, help="random seeds")
+    parser.add_argument("--per-class", type=int, default=5, help="initial labels of each known class [5]")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the result file")
     options = parser.parse_args()
     torch.set_num_threads(1)
     runtime = make_runtime("cpu", quiet=True)
@@ -87,7 +88,7 @@ def main() -> None:
 
 
 def pose_task(source: str, seed: int, per_class: int) -> Task:
-    """Some of the samples of a source; the first half of its classes, in an order drawn by the seed, is known."""
+    """Return a task with some samples of a source. The first half of its classes, in a random order, is known."""
     draw = np.random.default_rng(seed)
     if source == "digits":
         part = read_benchmark("digits", Path()).train
@@ -112,7 +113,7 @@ def compare(task: Task, runtime: Runtime) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder) / "run")
         dataset = task.with_labels(np.array([], int))
-        before = train_and_judge(task.config, dataset, run, runtime)
+        before = train_and_evaluate(task.config, dataset, run, runtime)
         found = suggest(run, dataset, max(NUMBERS), runtime, print)
     suggested = np.array([chosen.sample for chosen in found.chosen])
     at_random = np.random.default_rng([task.config.seed, 1]).permutation(np.flatnonzero(task.labels < 0))
@@ -120,7 +121,7 @@ def compare(task: Task, runtime: Runtime) -> dict:
     for way, order in (("suggested", suggested), ("random", at_random)):
         for number in NUMBERS:
             with tempfile.TemporaryDirectory() as folder:
-                accuracy = train_and_judge(
+                accuracy = train_and_evaluate(
                     task.config, task.with_labels(order[:number]), RunFolder(Path(folder) / "run"), runtime
                 )
             classes = len(set(task.truth[order[:number]]))
@@ -128,14 +129,14 @@ def compare(task: Task, runtime: Runtime) -> dict:
     return result
 
 
-def train_and_judge(config: Config, dataset: Dataset, run: RunFolder, runtime: Runtime) -> float:
+def train_and_evaluate(config: Config, dataset: Dataset, run: RunFolder, runtime: Runtime) -> float:
     summary = train(config, run, runtime, load_problem(config, runtime, dataset=dataset))
     return summary["protocols"]["gcd"]["all"]
 
 
 def record(options: argparse.Namespace, config: Config, runtime: Runtime, runs: list[dict]) -> None:
-    def spread_of(way: str) -> dict[str, float]:
-        return spread([run[way]["all"] for run in runs])
+    def spread_of(choice: str) -> dict[str, float]:
+        return spread([run[choice]["all"] for run in runs])
 
     def difference(number: int) -> dict[str, float]:
         return spread([run[f"suggested-{number}"]["all"] - run[f"random-{number}"]["all"] for run in runs])

@@ -1,10 +1,11 @@
-"""Many variants of a run in one process, so that compiling is paid once.
+"""Train many variants of a run in one process, so that torch compiles the code only once.
 
     python benchmarks/trials.py NAME --seconds 500 --base 'cifar100 --steps 8000' 'A: --queue 2048' 'B: --lr 0.2'
 
-A variant is a label and flags of `openworld train`, on top of those of --base. Writes results/trials/NAME.json
-after every variant: its flags, its summary, the metrics of every epoch. When the time is up, the variant at work is
-stopped and recorded as far as it got. With --runs DIR the runs stay, as DIR/LABEL, for --start of later variants.
+A variant is a label and flags of `openworld train`, in addition to those of --base. Writes results/trials/NAME.json
+after every variant: its flags, its summary and the metrics of every epoch. When the time is up, the script stops the
+running variant and records what it has. --runs DIR keeps each run as DIR/LABEL, so that later variants can --start
+from it.
 """
 
 import argparse
@@ -31,11 +32,11 @@ from openworld.runs.folder import RunFolder
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
-    parser.add_argument("--seconds", type=float, default=10**6)
-    parser.add_argument("--base", default="cifar100")
-    parser.add_argument("--results", type=Path, default=RESULTS / "trials", help="where NAME.json goes")
-    parser.add_argument("--runs", type=Path, help="where the runs stay; by default they do not")
+    parser.add_argument("name", help="NAME of the result file")
+    parser.add_argument("--seconds", type=float, default=10**6, help="time limit for all variants")
+    parser.add_argument("--base", default="cifar100", help="flags of all variants [cifar100]")
+    parser.add_argument("--results", type=Path, default=RESULTS / "trials", help="folder of NAME.json")
+    parser.add_argument("--runs", type=Path, help="folder that keeps the runs [they are deleted]")
     parser.add_argument("variants", nargs="+", metavar="'LABEL: FLAGS'")
     options = parser.parse_args()
     began = time.monotonic()
@@ -46,8 +47,8 @@ def main() -> None:
         left = options.seconds - (time.monotonic() - began)
         if left <= 0:
             break
-        with tempfile.TemporaryDirectory() as passing:
-            folder = RunFolder((options.runs or Path(passing)) / label)
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = RunFolder((options.runs or Path(temporary)) / label)
             trial = {"label": label, **run(shlex.split(f"{options.base} {flags}"), folder, left)}
         content["environment"] = trial.pop("environment")
         content["trials"].append(trial)
@@ -60,7 +61,9 @@ def run(flags: list[str], folder: RunFolder, seconds: float) -> dict:
     runtime = runtime_of(parsed)
     alarm = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
     alarm.daemon = True
-    signal.signal(signal.SIGTERM, stop_at_once)  # while nothing trains; training stops by itself
+    signal.signal(
+        signal.SIGTERM, stop_at_once
+    )  # for the time before and after training, which handles the signal itself
     alarm.start()
     try:
         execute(request_of(parsed), folder, runtime)
@@ -83,8 +86,8 @@ def stop_at_once(number: int, _frame: object) -> None:
 def report(trial: dict) -> None:
     for epoch in trial["epochs"][-1:]:
         scores = {
-            who: " / ".join(f"{epoch[who][part]:.1f}" for part in ("seen", "novel", "all"))
-            for who in ("average", "student")
+            model: " / ".join(f"{epoch[model][part]:.1f}" for part in ("seen", "novel", "all"))
+            for model in ("average", "student")
         }
         print(trial["label"], f"step {epoch['step']}", f"{epoch['seconds']:.0f} s", scores, flush=True)
 

@@ -1,4 +1,4 @@
-"""The tutorial as a notebook: docs/tutorial.md is the text, this makes docs/tutorial.ipynb of it.
+"""Make the notebook docs/tutorial.ipynb from the tutorial docs/tutorial.md.
 
 python docs/make_notebook.py
 """
@@ -14,7 +14,7 @@ BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 
 
 def notebook(text: str) -> nbformat.NotebookNode:
-    """Commands and Python become cells that can be run, all else is text."""
+    """Return a notebook: bash and Python blocks become code cells, everything else becomes text."""
     cells, end = [], 0
     for block in BLOCK.finditer(text):
         cells.append(new_markdown_cell(text[end : block.start()].strip()))
@@ -24,11 +24,12 @@ def notebook(text: str) -> nbformat.NotebookNode:
     cells.append(new_markdown_cell(text[end:].strip()))
     cells = [cell for cell in cells if cell.source]
     for number, cell in enumerate(cells):
-        cell["id"] = f"cell-{number}"  # the same every time
+        cell["id"] = f"cell-{number}"  # fixed ids: the same text gives the same file
     return new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
 
 
 def written(text: str) -> str:
+    """Return the notebook as the text of an .ipynb file."""
     return nbformat.writes(notebook(text)) + "\n"
 
 

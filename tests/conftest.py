@@ -1,6 +1,8 @@
+"""Fixtures that all tests use."""
+
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests run side by side; two threads each would only get in the way
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run in parallel: more threads would only slow them down
 
 import pytest
 import torch
@@ -11,16 +13,16 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def _away_from_the_repository(tmp_path, monkeypatch):
-    """Whatever a test writes without being told where goes into its own folder, and so do caches."""
+    """Run each test in its own folder, with its own caches."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture
 def refused(capsys):
-    """What a command that ends with exit code 2 says, in one line."""
+    """Return a function that runs a command, expects exit code 2, and returns its one-line error message."""
 
-    def answer(*arguments: object) -> str:
+    def message(*arguments: object) -> str:
         capsys.readouterr()
         assert run(*arguments) == 2
         captured = capsys.readouterr()
@@ -28,4 +30,4 @@ def refused(capsys):
         assert captured.err.count("\n") == 1, captured.err
         return captured.err.strip()
 
-    return answer
+    return message

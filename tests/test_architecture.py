@@ -1,4 +1,4 @@
-"""The promises that the source itself must keep."""
+"""Rules that the source code must follow."""
 
 import ast
 import subprocess
@@ -27,9 +27,9 @@ ROOMS = [
     "top",
 ]
 TOP = {"__init__", "__main__", "api", "classifier", "cli"}
-"""The modules that are in no room: what people type and import."""
+"""The modules that are in no room: those that users run and import."""
 TORCH_FREE_METHODS = {"methods.__init__", "methods.options"}
-"""With the `*_options` modules: the part of methods/ that the configuration in core/ reads."""
+"""These and the `*_options` modules are the part of methods/ that the configuration in core/ reads."""
 
 
 def modules() -> dict[str, Path]:
@@ -45,8 +45,8 @@ def room_of(module: str) -> str:
 
 
 def imports(name: str) -> set[str]:
-    """The modules of this package that a module imports, in functions too, without the two exceptions below."""
-    if name == "__init__":  # it hands on the public names, and imports them when they are used
+    """Return the modules of this package that a module imports, also inside functions, with two exceptions."""
+    if name == "__init__":  # it imports the public names only when they are used
         return set()
     known, found = modules(), set()
     for node in ast.walk(ast.parse(known[name].read_text())):
@@ -56,7 +56,7 @@ def imports(name: str) -> set[str]:
                 child = f"{parent}.{alias.name}".removeprefix(".")
                 candidates = (child, f"{child}.__init__", parent, f"{parent}.__init__".removeprefix("."))
                 found.add(next(each for each in candidates if each in known))
-    if room_of(name) == "core" and name.startswith("methods."):  # options import their method when it is needed
+    if room_of(name) == "core" and name.startswith("methods."):  # options import their method only when it is used
         found = {other for other in found if room_of(other) == "core"}
     return found - {"__init__"}
 

@@ -1,4 +1,4 @@
-"""The classifier that scikit-learn can use."""
+"""OpenWorldClassifier, the classifier for scikit-learn."""
 
 import copy
 import gc
@@ -47,7 +47,7 @@ def heaps(num_classes: int = 3, samples: int = 90) -> tuple[np.ndarray, np.ndarr
 
 
 def half_known(y: np.ndarray, num_seen: int) -> np.ndarray:
-    """Labels of which every other one is hidden, and all of the later classes."""
+    """Hide every other label, and all labels of the classes from `num_seen` on."""
     return np.where((y < num_seen) & (np.arange(len(y)) % 2 == 0), y, -1)
 
 
@@ -63,7 +63,7 @@ def test_scikit_learns_own_checks(estimator, check):
 
 
 def test_classes_that_nobody_labelled_are_found():
-    """On average: with so few steps a draw finds from 54 to 78% of the new ones."""
+    """The mean counts: with so few steps, one seed finds 54 to 78% of the novel samples."""
     digits = load_digits()
     train, test = np.arange(0, 1200), np.arange(1200, 1797)
     labels = half_known(digits.target, 5)[train]
@@ -89,7 +89,7 @@ def test_where_all_is_labelled_it_is_an_ordinary_classifier():
 
 
 def test_rare_classes_stay_rare():
-    """The shares of the classes are counted where all labels are known."""
+    """If all labels are known, the class proportions are counted."""
     X, y = make_classification(800, 10, n_informative=5, weights=[0.9], class_sep=0.7, random_state=0)
     model = quick(steps=100).fit(X[:500], y[:500])
     assert model.score(X[500:], y[500:]) > 0.88  # with equal shares 0.73
@@ -207,7 +207,7 @@ def test_a_label_that_looks_like_a_new_class():
     assert model.predict_proba(X).shape == (90, 4)
 
 
-# What goes in
+# Input
 
 
 def test_images_are_resized_as_in_training():
@@ -265,11 +265,11 @@ def test_mistakes():
             OpenWorldClassifier(**parameters).fit(X, y)
 
 
-# In scikit-learn's company
+# With tools of scikit-learn
 
 
 def test_a_pipeline_and_a_grid():
-    X, y = heaps(8, 240)  # so many that one step is not enough
+    X, y = heaps(8, 240)  # so many classes that one step is not enough
     grid = GridSearchCV(
         make_pipeline(StandardScaler(), quick()), {"openworldclassifier__steps": np.array([1, 20])}, cv=2
     )
@@ -343,7 +343,7 @@ def test_training_that_was_stopped(monkeypatch):
         model.fit(X, y)
 
 
-# As people meet it
+# For users
 
 
 def test_importing_the_package_imports_neither_torch_nor_scikit_learn():

@@ -1,4 +1,4 @@
-"""The tutorial is run as it is written, on few small pictures and for a few steps."""
+"""Run the tutorial as it is written, but on a few small images and for a few steps."""
 
 import importlib.util
 import os
@@ -17,7 +17,7 @@ SMALLER = {
     "minutes=5": "steps=8",
     "--count 20": "--count 5",
 }
-"""What stands for what in the test."""
+"""Replacements that make the tutorial short."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_the_notebook_is_the_tutorial(maker, text):
 def test_it_runs(maker, text, monkeypatch):
     write_photos(Path("photos"), sides=(16,))
     for number, path in enumerate(sorted(Path("photos/unlabelled").rglob("*.png"))):
-        path.rename(f"photos/unlabelled/{number:05d}.jpg")  # what a file contains decides, not its name
+        path.rename(f"photos/unlabelled/{number:05d}.jpg")  # the content decides the file type, not the name
     for folder in Path("photos/unlabelled").glob("*/"):
         folder.rmdir()
     for old, new in SMALLER.items():
@@ -49,7 +49,7 @@ def test_it_runs(maker, text, monkeypatch):
         text = text.replace(old, new)
     notebook = maker.notebook(text)
     first = next(cell for cell in notebook.cells if cell.cell_type == "code")
-    script, _, rest = first.source.partition("openworld data check")  # the photos are there already
+    script, _, rest = first.source.partition("openworld data check")  # the test wrote the photos already
     assert "cifar_folder.py" in script
     first.source = f"%%bash\nopenworld data check{rest}"
     for cell in notebook.cells:

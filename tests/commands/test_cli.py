@@ -23,14 +23,14 @@ TINY += ["--uncertainty-views", "2", "--device", "cpu", "--quiet"]
 
 
 def resolved(*arguments: str):
-    """The configuration of a benchmark, whether it is there or not."""
+    """Return the configuration of a run on a benchmark. Its files need not exist."""
     requested = with_keys(request_of(make_parser().parse_args(["train", *arguments])).settings)
     return plan_run(requested, open_problem(requested, RUNTIME), RUNTIME).config
 
 
 @pytest.fixture
 def one_line(capsys):
-    """The single line on standard error that a mistake is answered with."""
+    """Return a function that reads the one-line error message on standard error."""
 
     def read() -> str:
         captured = capsys.readouterr()
@@ -44,7 +44,7 @@ def one_line(capsys):
 def test_help_answers_without_torch_in_half_a_second():
     code = "import sys; from openworld.cli import main\ntry: main(['--help'])\nfinally: print('torch' in sys.modules)"
     fastest = float("inf")
-    for _ in range(3):  # other tests run beside this one
+    for _ in range(3):  # take the fastest: other tests run at the same time
         began = time.monotonic()
         output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         fastest = min(fastest, time.monotonic() - began)
@@ -88,7 +88,7 @@ def test_a_table_breaks_long_names_and_no_number(monkeypatch, capsys):
     "sections",
     [
         "[answers]\ntemperature = 0.3\n[trssl]\nepsilon = 0.2\n",
-        "[trssl]\ntemperature = 0.3\nepsilon = 0.2\n",  # as it was written until format 2
+        "[trssl]\ntemperature = 0.3\nepsilon = 0.2\n",  # the format of files until format 2
     ],
 )
 def test_flags_win_over_the_file_which_wins_over_the_recipe(tmp_path, monkeypatch, sections):

@@ -1,4 +1,4 @@
-"""What was compiled is kept for the next process; and the compiler at work."""
+"""The cache of compiled code, and one run with the compiler itself."""
 
 import json
 import os
@@ -20,7 +20,7 @@ CUDA = torch.device("cuda")
 
 @pytest.fixture(autouse=True)
 def _a_new_process(monkeypatch):
-    """As far as this module can tell."""
+    """Make openworld behave as in a new process."""
     monkeypatch.setattr(compiling.mode, "is_saved", False)
     load_compiled.cache_clear()
 
@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_read_is_as_good_as_none():
 
 @pytest.fixture
 def artifacts(monkeypatch) -> bytes:
-    """What torch would have to keep."""
+    """Compiled code that torch offers to save."""
     content = b"compiled code"
     monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: (content, None))
     monkeypatch.setattr(compiling, "_num_new", lambda: 1)
@@ -106,7 +106,7 @@ def test_a_cache_that_cannot_be_written_is_left_out(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("artifacts")
 @pytest.mark.parametrize("call", ["mkdir", "write_bytes", "replace", "everything"])
 def test_a_full_or_read_only_disk_does_not_stop_a_run(monkeypatch, call):
-    """On one that is read-only not even a file that is not there can be removed."""
+    """On a read-only disk, even removing a missing file fails."""
 
     def refuse(path, *arguments, **options):
         raise OSError(30, "Read-only file system", str(path))
@@ -146,9 +146,9 @@ main(sys.argv[2:])
 
 
 def trained(name: str, *flags: str) -> tuple[str, dict[str, int]]:
-    """Train in a process of its own, with a folder of its own for what torch keeps: its messages, and torch's counts.
+    """Train in a new process and return its messages and torch's counters.
 
-    openworld's own cache is the same for all.
+    Each process has its own cache folder of torch. All share the cache of openworld.
     """
     sizes = ["--steps", "4", "--epoch-steps", "2", "--batch-labelled", "8", "--batch-unlabelled", "16"]
     arguments = ["train", "digits", *sizes, "--uncertainty-views", "2", "--device", "cpu", "--out", name, "--json"]
@@ -168,7 +168,7 @@ def recorded_losses(name: str) -> list[float]:
 
 
 def test_a_compiled_run_learns_the_same_and_the_next_process_need_not_compile_it_again():
-    """Two minutes, for the sake of the one test that sees the compiler at work."""
+    """This test takes two minutes. It is the only one that runs the compiler."""
     told, counts = trained("first", "--compile", "on")
     assert "compiling the training step: up to a minute" in told
     assert counts["fxgraph_cache_miss"] > 0

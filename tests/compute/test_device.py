@@ -1,4 +1,4 @@
-"""How functions run on a device: what holds of it without a GPU."""
+"""How functions run on a device, as far as it can be tested without a GPU."""
 
 import dataclasses
 import functools
@@ -35,7 +35,7 @@ TINY = replace(digits("digits"), {"steps": 5, "batch_labelled": 8, "batch_unlabe
 
 
 def losses(config: Config, runtime: Runtime) -> list[float]:
-    """Of every step of a run."""
+    """Return the loss of every step of a run."""
     learner = beginning(config, runtime)
     losses = []
     for _ in range(config.training.steps):
@@ -87,7 +87,7 @@ def places(learner: Learner) -> dict[str, int]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_a_recorded_step_reads_and_changes_stays_where_it_is(method):
-    """A recording knows tensors by their places: another one, made between two steps, would never be read."""
+    """A CUDA graph reads fixed memory addresses. It would never read a tensor that is created between two steps."""
     from_the_first = replace(TINY, {"uncertainty_views": 2, "uncertainty_from": 0.0})
     learner = beginning(replace(from_the_first, {"method": method}), RUNTIME)
     for _ in range(cuda_graphs.CALLS_BEFORE_CAPTURE):
@@ -102,7 +102,7 @@ def test_what_a_recorded_step_reads_and_changes_stays_where_it_is(method):
 
 
 def test_the_averaged_model_answers_in_one_place_with_the_weights_of_the_moment():
-    """What is recorded with it in one epoch is replayed in the next."""
+    """A graph that is recorded in one epoch is replayed in the next."""
     learner = beginning(TINY, RUNTIME)
     images = learner.batches.at(0).views
     places, answers = [], []
@@ -118,7 +118,7 @@ def test_the_averaged_model_answers_in_one_place_with_the_weights_of_the_moment(
 
 
 def test_the_averaged_model_answers_with_the_statistics_of_whole_batches():
-    """Without the labelled rows, which it meets when it learns, it would lean to seen classes."""
+    """Training batches contain labelled rows. Statistics without them would favour seen classes."""
     learner = beginning(TINY, RUNTIME)
     learner.learn()
     learner.recalibrate_average()
@@ -135,7 +135,7 @@ def test_the_averaged_model_answers_with_the_statistics_of_whole_batches():
 
 @pytest.fixture
 def torch_as_it_was(monkeypatch) -> Iterator[None]:
-    """Puts back whatever `set_up` sets."""
+    """Restore every setting that `set_up` changes."""
     was_deterministic = torch.are_deterministic_algorithms_enabled()
     monkeypatch.setattr(device._ours, "deterministic", False)
     filled = torch.utils.deterministic
@@ -183,7 +183,7 @@ def test_a_setting_of_the_user_stays(monkeypatch):
 @pytest.mark.usefixtures("torch_as_it_was")
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_only_deterministic_steps(method):
-    """On a CPU they are anyway; but torch refuses an operation of which it knows no deterministic form."""
+    """On a CPU all steps are deterministic, but torch refuses operations without a deterministic implementation."""
     config = replace(TINY, {"method": method})
     assert losses(config, dataclasses.replace(RUNTIME, deterministic=True)) == losses(config, RUNTIME)
 
@@ -191,7 +191,7 @@ def test_every_method_has_only_deterministic_steps(method):
 @pytest.mark.parametrize(
     ("device", "compile", "deterministic", "expected"),
     [
-        ("cpu", "auto", False, False),  # there it costs more than it saves
+        ("cpu", "auto", False, False),  # on a CPU compiling costs more than it saves
         ("cpu", "on", False, True),
         ("cuda", "auto", False, True),
         ("cuda", "off", False, False),
@@ -217,7 +217,7 @@ def test_settings_that_exclude_each_other_are_refused():
 
 @pytest.fixture
 def traced_only(monkeypatch) -> Iterator[None]:
-    """torch.compile traces as ever, but what it traced is run as it is: that takes seconds, and is exact."""
+    """Let torch.compile trace as usual but run the traced code uncompiled, which takes seconds and is exact."""
 
     def forget() -> None:
         compiling._compiled.cache_clear()
@@ -228,13 +228,13 @@ def traced_only(monkeypatch) -> Iterator[None]:
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     config = torch._dynamo.config
     forget()
-    with config.patch(recompile_limit=config.recompile_limit):  # which is put back at the end
+    with config.patch(recompile_limit=config.recompile_limit):  # restored at the end
         yield
     forget()
 
 
 def num_graphs() -> int:
-    """How many were compiled."""
+    """Return the number of compiled graphs."""
     return counters["stats"]["unique_graphs"]
 
 
@@ -299,7 +299,7 @@ def test_every_method_is_compiled_in_its_first_step_and_then_serves_all_runs(met
 
 @pytest.mark.usefixtures("traced_only")
 def test_whatever_a_run_does_is_compiled_once():
-    """Passes over the whole set included: they show as many rows as a step, for which there is code already."""
+    """Passes over the whole set use as many rows as a step, so they need no code of their own."""
     run, config = RunFolder(Path("r")), replace(TINY, {"epoch_steps": 2, "uncertainty_views": 2})
     compiling = dataclasses.replace(RUNTIME, compile=True)
     losses(replace(config, {"steps": 1}), compiling)
@@ -315,7 +315,7 @@ def test_every_family_can_be_compiled_whole(name):
     images = torch.randint(0, 256, (8, 3, 32, 32), generator=generator(0, "images"), dtype=torch.uint8)
     family = augment.family(name, torch.zeros(3), torch.ones(3))
     set_up(CPU, compile=True, deterministic=False)
-    for seed in range(3):  # other numbers, the same code
+    for seed in range(3):  # different random numbers, the same compiled code
         numbers = family.draw(images, generator(seed, "views"))
         views = family.view(images, numbers)
         with without_compiling():

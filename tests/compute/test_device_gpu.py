@@ -1,4 +1,4 @@
-"""The fast way through a step, on a GPU: it never waits, and its numbers are those of the plain way."""
+"""The fast path of a step on a GPU: it never waits for the device, and its results match the plain path."""
 
 import pytest
 import torch
@@ -18,10 +18,10 @@ from openworld.training.learner import Learner
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode", "ignore:TensorFloat32 tensor cores"),
-    pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning"),  # of torch's own, compiling
+    pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning"),  # raised by torch.compile
 ]
 
-# a gentle rate: at the recipe's own, rounding errors double with every step
+# A low learning rate: with the recipe's rate, rounding errors double with every step.
 CONFIG = replace(digits("digits"), {"steps": 100, "lr": 0.02, "trssl.uncertainty_from": 0.0})
 STEPS = 20
 KINDS = [*({"method": method} for method in METHODS), {"method": "simclr", "muon": 0.01}, {"norm_rows": 64}]
@@ -50,7 +50,7 @@ def weights_of(learner: Learner) -> torch.Tensor:
 
 @pytest.fixture
 def unrecorded(monkeypatch):
-    """Nothing is recorded: every kernel is launched by itself."""
+    """Record no CUDA graphs: every kernel is launched by itself."""
     monkeypatch.setattr(cuda_graphs, "CALLS_BEFORE_CAPTURE", 10**9)
 
 
@@ -82,13 +82,13 @@ def test_losses_of_the_fast_way_are_those_of_the_plain_way(compile, kind, reques
 
 
 def test_a_recording_makes_the_bits_of_the_kernels_it_recorded(request):
-    """And two runs in deterministic mode are the same run."""
+    """Two runs in deterministic mode also give the same bits."""
     weights = []
     for plain in (False, False, True):
         if plain:
             request.getfixturevalue("unrecorded")
         learner = beginning(deterministic=True)
-        for _ in range(2):  # with the end of an epoch between
+        for _ in range(2):  # with the end of an epoch in between
             losses_of(learner)
             learner.recalibrate_average()
             learner.end_epoch()
@@ -99,7 +99,7 @@ def test_a_recording_makes_the_bits_of_the_kernels_it_recorded(request):
 
 
 def test_the_uncertainty_of_the_fast_way_is_that_of_the_plain_way():
-    learner = beginning(replace(CONFIG, {"lr": 0.5}), compile=True)  # a network that has learnt
+    learner = beginning(replace(CONFIG, {"lr": 0.5}), compile=True)  # a high rate: the network must have learnt
     for _ in range(4):
         losses_of(learner)
     learner.recalibrate_average()
@@ -107,7 +107,7 @@ def test_the_uncertainty_of_the_fast_way_is_that_of_the_plain_way():
     family = batches.data.family
     network = learner.average.network.eval()
 
-    def plain_answer(samples, *counters):  # the same draws: those of a batch that is filled up
+    def plain_answer(samples, *counters):  # uses the same random draws: those of a filled batch
         filled = torch.cat([samples, samples[:1].expand(batches.rows - len(samples), *samples.shape[1:])])
         numbers = family.draw(filled, batches._source("test", 0, *counters))
         return network(family.view(filled, numbers))[: len(samples)]
@@ -117,5 +117,5 @@ def test_the_uncertainty_of_the_fast_way_is_that_of_the_plain_way():
         plain = measure_uncertainty(plain_answer, chunks, num_views=10)
     fast = measure_uncertainty(batches.view_predictor(inference_copy(network), "test", 0), chunks, num_views=10)
     assert torch.corrcoef(torch.stack([plain, fast]))[0, 1] > 0.99
-    # the class that is judged is the best on average: of two that tie, rounding may choose either
+    # Uncertainty is that of the class with the best mean. If two classes tie, rounding may choose either.
     assert float(((fast - plain).abs() < plain.max() / 20).float().mean()) > 0.99

@@ -56,9 +56,9 @@ def test_every_field_has_a_docstring():
 
 
 def test_every_field_is_read_by_something_that_computes(monkeypatch):
-    """A setting without effect is a lie: TRSSL's warm-up flag and ORCA's seed are the examples.
+    """No setting may be without effect, as TRSSL's warm-up flag and ORCA's seed are.
 
-    Fields are watched during a run; reading them to write them down again does not count.
+    The test watches which fields a run reads. Reading a field only to write it to a file does not count.
     """
     read = set()
 

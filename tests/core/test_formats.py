@@ -1,4 +1,4 @@
-"""Runs live for years: samples of every format, made by the version that wrote it (tests/formats/make.py)."""
+"""Old runs stay readable: samples of every format, made by the version that wrote it (tests/formats/make.py)."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ KEYS = SAMPLES / "keys.json"
 
 @pytest.fixture(params=FORMATS)
 def sample(request, tmp_path) -> Path:
-    """A copy of the samples of a format."""
+    """A copy of the sample runs of one format."""
     shutil.copytree(SAMPLES / request.param, tmp_path / "sample")
     return tmp_path / "sample"
 
@@ -46,9 +46,10 @@ def test_there_is_a_sample_of_every_format():
 
 
 def test_a_setting_that_is_added_or_dropped_makes_a_new_format():
-    """What configurations of the present format hold is in tests/formats/keys.json. The keys of a new method are simply
-    added there. For any other change raise FORMAT, make samples of the old one first (formats/make.py), and say in
-    formats.py what held before.
+    """tests/formats/keys.json lists the keys of a configuration in the current format.
+
+    Add the keys of a new method there. For any other change, first make samples of the old format (formats/make.py),
+    then raise FORMAT and say in formats.py what the old format was.
     """
     keys = sorted(option.key for option in options(*METHODS))
     assert json.loads(KEYS.read_text()) == {"format": FORMAT, "keys": keys}
@@ -80,7 +81,7 @@ def test_a_finished_run_is_evaluated_asked_named_reported_and_exported(sample, c
 
 @pytest.mark.parametrize("name", ["stopped", "requested"])
 def test_a_stopped_run_goes_on_as_it_would_have_then(sample, name):
-    """Also one that was stopped while it learnt the features to begin with."""
+    """This holds too for a run that was stopped while it learnt its features."""
     folder, expected = RunFolder(sample / name), json.loads((sample / "expected.json").read_text())[name]
     assert run("train", "--resume", "--out", folder.path, "--quiet", "--device", "cpu") == 0
     average = load_file(folder.checkpoints / f"step-{expected['summary']['steps']:08d}" / "average.safetensors")
@@ -99,7 +100,7 @@ def test_exported_weights_answer(sample):
 
 
 def test_a_configuration_of_the_first_format_may_be_given_to_a_new_run():
-    """Whole, or what a person wrote then; a setting that became another method's brings that method."""
+    """The file may be complete or hand-written. A setting that moved to another method selects that method."""
     config = SAMPLES / "1" / "finished" / "config.toml"
     sizes = ["--steps", 1, "--start-steps", 1, "--quiet"]
     assert run("train", "--config", config, "--out", "r", *sizes) == 0
@@ -146,7 +147,7 @@ def test_what_a_person_wrote_in_the_first_format_still_holds(text, flags, expect
     ],
 )
 def test_what_was_asked_for_in_the_first_format_is_understood(requested, method):
-    """Of a run that was stopped while it learnt the features to begin with."""
+    """The request is that of a run that was stopped while it learnt its features."""
     Path("request.json").write_text(json.dumps({"asked": requested, "minutes": None}))
     now = with_keys(RunFolder(Path()).request()["requested"])
     assert resolve_settings(now, read_benchmark("digits", Path("nowhere")), torch.device("cpu")).method == method
@@ -158,7 +159,7 @@ def test_the_flags_that_began_a_run_of_the_first_format_still_resume_it(tmp_path
 
 
 def test_an_estimator_that_was_pickled_in_the_first_format_answers(tmp_path):
-    """Then it held the texts and weights of its run by their files' names."""
+    """In that format the pickle holds the texts and weights of its run, by file name."""
     shutil.copytree(SAMPLES / "1" / "finished", tmp_path / "r")
     (last,) = (tmp_path / "r" / "checkpoints").iterdir()
     texts = {name: (tmp_path / "r" / name).read_text() for name in ("config.toml", "split.json")}

@@ -1,4 +1,4 @@
-"""What every family of random views promises."""
+"""Properties of every family of random augmented views."""
 
 from collections.abc import Callable
 from itertools import permutations
@@ -53,7 +53,7 @@ def test_the_samples_stay_as_they_were(name):
 def test_every_sample_is_drawn_by_itself(name):
     samples = samples_of(name)[:1]
     views = family_of(name).random(samples.expand(64, *samples.shape[1:]), generator(0, "views"))
-    # a pure shift is one of 81: a few samples may share theirs
+    # There are only 81 pure shifts, so a few samples may share one.
     assert len(views.unique(dim=0)) > 48
 
 
@@ -71,7 +71,7 @@ def test_a_view_does_not_depend_on_the_other_samples(name):
 @pytest.mark.parametrize("size", [28, 32, 64, 256])
 def test_views_are_floats_from_zero_to_one_of_the_shown_size(name, channels, size):
     noise = noise_images(8, channels, size)
-    # what rounding would first push out of [0, 1]: all black and all white
+    # Rounding would first push black and white pixels out of [0, 1].
     images = torch.cat([noise, torch.zeros_like(noise), torch.full_like(noise, 255)])
     family = family_of(name)
     shown = size * 7 // 8 if name in ("photos", "imagenet") else size
@@ -111,7 +111,7 @@ def test_resized_crops_lie_within_the_image_and_the_scale(smallest_area):
     assert max(width.max(), height.max()) <= size
     assert torch.equal(width, width.round())
     assert torch.equal(height, height.round())
-    # each side is rounded by half a pixel at most
+    # Each side is rounded by at most half a pixel.
     assert ((width + 0.5) * (height + 0.5) >= smallest_area * size**2).all()
     assert ((width + 0.5) / (height - 0.5) >= 3 / 4).all()
     assert ((width - 0.5) / (height + 0.5) <= 4 / 3).all()
@@ -121,7 +121,7 @@ def test_resized_crops_lie_within_the_image_and_the_scale(smallest_area):
 
 
 def recorded_crops(monkeypatch, name: str, size: int, count: int) -> tuple[Tensor, Tensor]:
-    """The (2, B) middles and sides of the windows that a family cuts out."""
+    """Return the (2, B) centres and sides of the windows that a family crops."""
     seen = []
 
     def crop(images: Tensor, middles: Tensor, sides: Tensor, size: int) -> Tensor:
@@ -142,7 +142,7 @@ def test_half_of_the_crops_are_padded_and_half_are_mirrored(monkeypatch, name, s
     starts = middles - sides / 2
     assert torch.equal(starts, starts.round())
     is_padded = ((starts < 0) | (starts + sides > size)).any(dim=0)
-    # a padded crop that is not moved reaches over no edge
+    # A padded crop that is not shifted does not cross an edge.
     assert_about(is_padded.float().mean(), 0.5 * (1 - 1 / (2 * padding + 1) ** 2), count)
     assert (sides[:, is_padded] == size).all()
     shifts = starts[:, (sides == size).all(dim=0)]
@@ -165,7 +165,7 @@ def test_photos_are_never_padded(monkeypatch, name, smallest_area):
 
 
 def recorded_shares(monkeypatch, name: str, count: int) -> dict[str, float]:
-    """The share of samples to which each change is made; a blend is one of three for each jittered sample."""
+    """Return the proportion of samples that get each change. Each jittered sample gets three blends."""
     made: dict[str, float] = {}
 
     def apply_to(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
@@ -206,7 +206,7 @@ def test_about_a_fifth_of_the_views_of_colour_images_are_gray(name):
 
 
 def recorded_jitter(monkeypatch, count: int) -> tuple[Tensor, ...]:
-    """Blends, whether they come before the shift of hue, and the shift, for every sample."""
+    """Return for every sample its blends, whether each is before the hue shift, and the hue shift."""
     seen = []
     monkeypatch.setattr(augment, "_jitter", lambda pixels, *parameters: seen.extend(parameters) or pixels)
     draw = augment.Draws(torch.rand((augment.Draws.MOST, count), generator=generator(0, "jitter")))
@@ -215,7 +215,7 @@ def recorded_jitter(monkeypatch, count: int) -> tuple[Tensor, ...]:
 
 
 def kinds_of(blends: Tensor) -> Tensor:
-    """0: brightness, 1: contrast, 2: saturation, by the weights that are not zero."""
+    """Return 0 for brightness, 1 for contrast, 2 for saturation, from the non-zero weights."""
     return (blends[:, :, 2] != 0).int() + 2 * (blends[:, :, 1] != 0).int()
 
 
@@ -261,7 +261,7 @@ def test_jitter_in_the_order_of_each_sample_is_what_pillow_makes_of_it(monkeypat
                 image = enhancers[kind](image).enhance(factor)
         theirs = torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255
         difference = (ours[b] - theirs).abs() * 255
-        # Pillow's bytes of hue, which later adjustments may enlarge
+        # Pillow rounds hue to bytes, and later adjustments may enlarge the error.
         assert difference.max() <= 20
         assert difference.mean() <= 2.5
 
@@ -283,7 +283,7 @@ def test_noise_and_loss_of_features():
 
 
 class Calls(TorchDispatchMode):
-    """Lists the torch calls that are made within it."""
+    """List the torch calls that are made inside this context."""
 
     def __init__(self):
         super().__init__()

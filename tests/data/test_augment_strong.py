@@ -1,4 +1,4 @@
-"""Stronger views: what may be warped, recoloured and hidden, and how far."""
+"""Stronger augmented views: how far images are warped, recoloured and hidden."""
 
 import math
 
@@ -13,7 +13,7 @@ from openworld.ops.rng import generator
 
 
 def numbers_of(count: int, **fixed: float) -> Tensor:
-    """Draws that warp nothing, recolour nothing and cut a hole of no size, but for what is fixed."""
+    """Return draws that change nothing: no warp, no recolouring, no hole. `fixed` overrides single draws."""
     names = ["warp_kind", "amount", "warps", "factor", "colour_kind", "levels", "recolours", "side", "row", "column"]
     usual = {"warps": 0.99, "recolours": 0.99, "side": 0.0}
     values = [fixed.get(name, usual.get(name, 0.5)) for name in names]
@@ -54,7 +54,7 @@ def test_shares_of_warped_and_recoloured_views():
 @pytest.mark.parametrize(("kind", "axis"), [(0.7, 3), (0.9, 2)])
 @pytest.mark.parametrize("amount", [0.0, 0.75, 1 - 1e-7])
 def test_a_shift_goes_up_to_three_tenths_of_a_side(kind, axis, amount):
-    """0, 0.75 and 1 of the way from -6 to 6 of 20 pixels."""
+    """The draws 0, 0.75 and 1 map to shifts between -6 and 6 of 20 pixels."""
     views = noise_images(3, 3, 20) / 255
     strong = augment.strengthen(views, numbers_of(3, warps=0.0, warp_kind=kind, amount=amount))
     pixels = round(12 * amount) - 6

@@ -1,4 +1,4 @@
-"""What the readers of the benchmarks make of their files, and what they say when something is not in order."""
+"""Readers of the benchmarks: the data that they return, and the errors for bad files."""
 
 import hashlib
 import shutil
@@ -16,7 +16,7 @@ from openworld.data.benchmarks import BENCHMARKS, MissingFile, read_benchmark
 
 
 def error_of(name: str, data_dir: Path) -> str:
-    """The one line that a person gets."""
+    """Return the one-line error message."""
     with pytest.raises(UserError) as raised:
         read_benchmark(name, data_dir)
     assert "\n" not in str(raised.value)
@@ -319,7 +319,7 @@ def test_imagenet100_with_a_wrong_list(tmp_path, synsets, expected):
     assert expected in error_of("imagenet100", tmp_path)
 
 
-# What is not there.
+# Missing files.
 
 
 @pytest.mark.parametrize("name", [name for name in BENCHMARKS if name != "digits"])

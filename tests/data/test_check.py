@@ -1,4 +1,4 @@
-"""`openworld data`: what people see of their data before they train on it."""
+"""`openworld data`: what users see of their data before they train on it."""
 
 import json
 import shutil
@@ -88,7 +88,7 @@ def test_what_is_no_image_by_its_name_is_counted_and_breaks_nothing(photos, caps
 
 
 def test_a_contact_sheet_shows_every_class(photos, capsys):
-    for _ in range(2):  # its own picture it may replace
+    for _ in range(2):  # the command may replace its own picture
         assert run("data", "show", photos) == 0
         assert capsys.readouterr().out == "3 rows: photos-samples.png\n"  # cat, dog, and those without a label
     with Image.open("photos-samples.png") as sheet:

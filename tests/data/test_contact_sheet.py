@@ -16,7 +16,7 @@ def plain(*colour: float, size: int = 32) -> torch.Tensor:
 
 
 def pixel(sheet: Image.Image, column: int, row: int, side: int = 64, offset: int = 0) -> tuple[int, ...]:
-    """The pixel of a cell, `offset` from its corner in both directions."""
+    """Return the pixel of a cell, `offset` from its corner in both directions."""
     top = GAP + row * (LINE + side + GAP) + LINE
     return sheet.getpixel((GAP + column * (side + GAP) + offset, top + offset))
 
@@ -68,7 +68,7 @@ def test_rows_by_class_hold_the_first_images_of_each_class():
 
 
 def test_samples_of_a_class_are_taken_from_all_over_it():
-    """Files are often sorted by what they show."""
+    """Files are often sorted by their content."""
     labels = np.array([0] * 19 + [-1] * 3)
     part = Part(np.zeros((22, 8, 8, 3), dtype=np.uint8), labels)
     assert some_of_each_class(part, num_classes=2, count=10) == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19, 20, 21]

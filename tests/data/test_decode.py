@@ -1,4 +1,4 @@
-"""Pixels from files of every kind, and reasons in words from files that have none."""
+"""Decoding files of every kind, and the reasons given for files that cannot be decoded."""
 
 import io
 import struct
@@ -13,7 +13,7 @@ from PIL import Image, ImageFile
 
 from openworld.data.decode import MAX_PIXELS, BadImage, decode, image_size, on_white, resize_images
 
-# small whole numbers everywhere, and no symmetry that could hide a wrong turn
+# Random pixels in a small image: no symmetry could hide a wrong rotation.
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 
@@ -26,13 +26,13 @@ def encoded(image: Image.Image | np.ndarray, kind: str, **options) -> bytes:
 
 
 def gradient(width: int, height: int) -> Image.Image:
-    """Smooth, so that lossy compression and a second way of resizing change little."""
+    """Return a smooth image, which lossy compression and another way of resizing change little."""
     x, y = np.meshgrid(np.linspace(0, 1, width), np.linspace(0, 1, height))
     return Image.fromarray((np.stack([x, y, 1 - x * y], axis=-1) * 255).astype(np.uint8))
 
 
 def outcome(content: bytes, size: int | None = None) -> np.ndarray | str:
-    """The pixels, or the reason why there are none."""
+    """Return the pixels, or the reason why there are none."""
     try:
         return decode(content, size)
     except BadImage as error:

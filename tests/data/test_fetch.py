@@ -1,4 +1,4 @@
-"""Downloads from a server that does all that servers do, and archives that nobody should unpack."""
+"""Downloads from a server that misbehaves in many ways, and archives that are not safe to unpack."""
 
 import errno
 import hashlib
@@ -32,7 +32,7 @@ def site(monkeypatch):
 
 @pytest.fixture
 def publish(site, monkeypatch):
-    """Puts archives on the server, as the benchmark toy."""
+    """Return a function that puts archives on the server, as the benchmark `toy`."""
 
     def put(wanted=("names.txt", "images/*.jpg"), inside="toy-1", limit=10**6, md5=None, **contents: bytes) -> None:
         archives = []
@@ -48,7 +48,7 @@ def publish(site, monkeypatch):
 
 
 class GraphRunner:
-    """A progress callback that remembers."""
+    """A progress callback that records its calls."""
 
     def __init__(self):
         self.calls: list[tuple[int, int | None, str]] = []
@@ -122,7 +122,7 @@ def test_what_cannot_be_fetched_is_explained(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# The way here.
+# Downloading.
 
 
 @pytest.mark.parametrize("sends_length", [True, False])
@@ -230,7 +230,7 @@ def test_a_server_that_falls_silent(site, publish, monkeypatch, tmp_path):
     release.set()
 
 
-# The disk.
+# Disk errors.
 
 
 def full_disk(*_args, **_kwargs):
@@ -252,7 +252,7 @@ def test_a_disk_that_is_full_while_downloading(publish, monkeypatch, tmp_path):
     publish(toys=tar_of(TOY))
     (tmp_path / ".downloads").mkdir()
     (tmp_path / ".downloads/toys.tar.gz.part").symlink_to("/dev/full")
-    monkeypatch.setattr(fetch_module, "_digest_of", lambda _part: (hashlib.md5(), 0))  # it has no end to be read to
+    monkeypatch.setattr(fetch_module, "_digest_of", lambda _part: (hashlib.md5(), 0))  # /dev/full has no end
     assert "cannot be written (No space left on device)" in error_of(tmp_path)
 
 
@@ -283,7 +283,7 @@ def test_an_interrupt_leaves_no_half_folder(publish, tmp_path):
     assert everything_in(tmp_path) == {".downloads/toys.tar.gz.part"}
 
 
-# Archives that nobody should unpack.
+# Archives that are not safe to unpack.
 
 HOSTILE_NAMES = [
     "../evil.jpg",
@@ -354,7 +354,7 @@ def test_an_archive_without_all_files_never_becomes_the_folder(publish, tmp_path
     assert everything_in(tmp_path) == {".downloads/toys.tar.gz.part"}
 
 
-# What the package says about the real archives.
+# The real archives, as listed in the package.
 
 
 def test_published_archives_are_described_in_full():

@@ -1,4 +1,4 @@
-"""`openworld data fetch`, as a person types it."""
+"""`openworld data fetch` on the command line."""
 
 import pytest
 from fake_site import TOY, tar_of

@@ -1,4 +1,4 @@
-"""A person's own data in folders and manifests, and a clear line for each way in which it can be wrong."""
+"""User data in folders and manifests, and a clear error message for each mistake in it."""
 
 import os
 import unicodedata
@@ -178,7 +178,7 @@ class TestFolder:
 
 @pytest.fixture
 def manifest(tmp_path):
-    """Writes a manifest beside five files."""
+    """Return a function that writes a manifest beside five files."""
     put(tmp_path, *IMAGES)
 
     def write(text: str, encoding: str = "utf-8") -> Path:

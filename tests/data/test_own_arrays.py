@@ -1,4 +1,4 @@
-"""A person's own data in frames and arrays, and a clear line for each way in which it can be wrong."""
+"""User data in data frames and arrays, and a clear error message for each mistake in it."""
 
 import io
 import zipfile
@@ -14,7 +14,7 @@ from openworld.data.own import from_arrays, from_frame, read_own
 
 
 class Frame(dict):
-    """As much of a data frame as is needed."""
+    """The parts of a data frame that openworld needs."""
 
     @property
     def columns(self):
@@ -55,7 +55,7 @@ class TestFrame:
         assert from_frame(frame, put(tmp_path, *IMAGES)).class_names == ("7", "8")
 
     def test_the_root_is_the_working_directory(self, tmp_path):
-        put(tmp_path, *IMAGES)  # where every test runs
+        put(tmp_path, *IMAGES)  # the working directory of the test
         dataset = from_frame(Frame(path=["a.png", "b.png"], label=["nan", "None"], split=["train", "train"]))
         assert dataset.class_names == ("None", "nan")
         assert dataset.is_labelled is None

@@ -1,4 +1,4 @@
-"""What training may know: the class prior, and the separation from the truth."""
+"""What training may know: the class prior, but not the true classes of unlabelled samples."""
 
 import dataclasses
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_uniform_prior_disregards_the_counts():
 
 
 def test_classes_of_unknown_number_are_assumed_balanced():
-    # 50 images in five classes are ten each, of which ten and five are labelled
+    # 50 images in five classes are ten each. Of the two seen classes, ten and five images are labelled.
     prior = prior_of([20, 10, 8, 12], Problem(labelled=50, num_classes=5))
     torch.testing.assert_close(prior, torch.tensor([0, 5, 10, 10, 10]) / 35)
 

@@ -12,7 +12,7 @@ from openworld.data.split import Split, make_split
 
 
 def labels_of(*sizes: int) -> np.ndarray:
-    """Classes of the given sizes, their images in no particular order."""
+    """Return labels for classes of the given sizes, in random order."""
     return np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
 
 
@@ -70,7 +70,7 @@ def test_json_round_trip_keeps_the_split_and_the_fingerprint():
 
 
 def test_the_same_on_any_machine():
-    # the value comes from a second implementation that uses nothing but hashlib and json
+    # The expected value comes from a second implementation that uses only hashlib and json.
     split = make_split(np.arange(40) % 4, 4, Problem(labelled=25), seed=0)
     digest = hashlib.sha256(split.to_json(fingerprint="abc").encode()).hexdigest()
     assert digest == "c101e2d2207f33fd37194ca0385f559cae67f7b1074b3052410391b7cef09dea"

@@ -1,10 +1,10 @@
-"""Make the samples of the format that this version writes: before FORMAT or CHECKPOINT_FORMAT is raised, not after.
+"""Make sample runs in the format that this version writes. Run it before you raise FORMAT or CHECKPOINT_FORMAT.
 
     python tests/formats/make.py tests/formats/2
 
-`stopped` is a run that a signal stopped, `finished` one that began with features and whose classes were named,
-`requested` one that was stopped while it learnt those features; `exported` are weights with their card. expected.json
-says what became of the stopped ones when this version went on with them.
+`stopped` is a run that a signal stopped. `finished` started from features, and some of its classes have names.
+`requested` was stopped while it learnt such features. `exported` is the weights with their model card. expected.json
+holds the results of this version when it resumes the stopped runs.
 """
 
 import json
@@ -22,7 +22,7 @@ from openworld.training.learner import Learner
 SMALL = "--batch-labelled 16 --batch-unlabelled 32 --uncertainty-views 3 --device cpu --quiet"
 STOPPED = "--steps 12 --epoch-steps 4 --uncertainty-from 0 --temperature 0.15"
 TINY = "--recipe pretrained --network identity"
-"""Few weights, since samples stay in the repository; that of the stopped run is a whole network."""
+"""Few weights, because samples stay in the repository. Only the stopped run has a full network."""
 FINISHED = f"{TINY} --start-steps 6 --steps 8 --epoch-steps 4 --queue 64 --queue-from 0.3 --projection 16"
 REQUESTED = f"{TINY} --start-steps 8 --steps 4 --epoch-steps 2 --threshold 0.6"
 SCORES = ("seen", "novel", "all", "nmi", "steps")
@@ -54,28 +54,28 @@ def keep_the_last_checkpoint(path: Path) -> None:
     (path / "lock").unlink()
 
 
-def make(place: Path) -> None:
+def make(folder: Path) -> None:
     torch.set_num_threads(1)
-    stopped, finished, requested = (place / name for name in ("stopped", "finished", "requested"))
+    stopped, finished, requested = (folder / name for name in ("stopped", "finished", "requested"))
     stopped_at(7, "Trssl", f"train {STOPPED} {SMALL} --out", stopped)
     run(f"train {FINISHED} {SMALL} --out", finished)
     run("name", finished, "novel-1=seven or so")
-    run("export", finished, place / "exported.safetensors")
+    run("export", finished, folder / "exported.safetensors")
     shutil.rmtree(finished / "simclr")
     stopped_at(5, "Simclr", f"train {REQUESTED} {SMALL} --out", requested)
     for path in (stopped, finished, requested / "simclr"):
         keep_the_last_checkpoint(path)
-    outcomes = {path.name: outcome(path, place / "passing") for path in (stopped, requested)}
-    (place / "expected.json").write_text(json.dumps(outcomes, indent=1) + "\n")
+    outcomes = {path.name: outcome(path, folder / "temporary") for path in (stopped, requested)}
+    (folder / "expected.json").write_text(json.dumps(outcomes, indent=1) + "\n")
 
 
-def outcome(sample: Path, passing: Path) -> dict:
-    shutil.copytree(sample, passing)
-    run("train --resume --quiet --device cpu --out", passing)
-    last = sorted((passing / "checkpoints").glob("step-*"))[-1]
-    average, summary = load_file(last / "average.safetensors"), json.loads((passing / "summary.json").read_text())
+def outcome(sample: Path, copy: Path) -> dict:
+    shutil.copytree(sample, copy)
+    run("train --resume --quiet --device cpu --out", copy)
+    last = sorted((copy / "checkpoints").glob("step-*"))[-1]
+    average, summary = load_file(last / "average.safetensors"), json.loads((copy / "summary.json").read_text())
     norms = {name: float(value.double().norm()) for name, value in average.items() if value.is_floating_point()}
-    shutil.rmtree(passing)
+    shutil.rmtree(copy)
     return {"norms": norms, "summary": {name: summary[name] for name in SCORES}}
 
 

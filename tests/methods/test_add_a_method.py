@@ -1,4 +1,4 @@
-"""docs/add-a-method.md walks through a method: it is tested as it is written there."""
+"""The method in docs/add-a-method.md, tested with the code of that page."""
 
 import importlib
 import json
@@ -19,7 +19,7 @@ MOST_LINES = 80
 
 @pytest.fixture
 def written(tmp_path, monkeypatch) -> None:
-    """The files of the page, where it says that they go; and its line in the dict."""
+    """Write the files of the page where it says, and apply its line to `METHODS`."""
     folder = tmp_path / "methods"
     folder.mkdir()
     blocks = dict(re.findall(r"## \d\. [^\n]*: `methods/(\w+)\.py`.*?```python\n(.*?)```", PAGE, flags=re.S))
@@ -39,7 +39,7 @@ def written(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.usefixtures("written")
 def test_the_method_of_the_page_finds_the_new_classes(capsys):
-    """An untrained head, or answers by another than the trained one, would end near chance."""
+    """With an untrained head, or predictions by another head, accuracy would be near chance."""
     assert run("train", "--method", "swap", "--out", "r", "--quiet", "--json", "--steps", 300) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["seen"] > 90

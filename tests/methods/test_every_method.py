@@ -1,4 +1,4 @@
-"""What holds for every method: those in the dict, and some of which the engine knows nothing."""
+"""Properties of every method: those in `METHODS`, and some that openworld does not know."""
 
 import copy
 import csv
@@ -63,7 +63,7 @@ def learnt(config: Config) -> Learner:
 
 @pytest.mark.parametrize("method", ALL)
 def test_what_answers_is_what_was_trained(method):
-    """Another value in any tensor of the network gives other answers, unless the method says that it only helps."""
+    """Changing any tensor of the network changes the predictions, unless the method lists it in `helpers`."""
     learner = learnt(tiny(method))
     network, images = learner.average.network, learner.batches.at(0).images
     before, its = inference_copy(network)(images), learner.method
@@ -80,7 +80,7 @@ def test_what_answers_is_what_was_trained(method):
 
 @pytest.mark.parametrize("method", ALL)
 def test_what_answers_has_moved_or_is_declared_fixed(method):
-    """In the averaged network, buffers too: it is what answers."""
+    """This includes buffers. The averaged network is the model that predicts."""
     config = tiny(method)
     fresh = Learner(config, load_problem(config, RUNTIME).training, RUNTIME).network.state_dict()
     learner = learnt(config)
@@ -91,7 +91,7 @@ def test_what_answers_has_moved_or_is_declared_fixed(method):
 
 
 def rows_without_gradient(learner: Learner) -> set[str]:
-    """Of the parameters that are trained and answer, those with a row that no step reaches."""
+    """Return the trained parameters, without helpers, that have a row whose gradient is always zero."""
     reached: dict[str, torch.Tensor] = {}
     for _ in range(3):
         learner.learn()
@@ -104,7 +104,7 @@ def rows_without_gradient(learner: Learner) -> set[str]:
 
 @pytest.mark.parametrize("method", STEPPED)
 def test_the_loss_reaches_every_row_of_what_is_trained(method):
-    """A head of which some rows are only renormalised and decayed moves, too, and has learnt nothing."""
+    """A head with rows that are only normalised and decayed changes too, but learns nothing."""
     learner = Learner(tiny(method), load_problem(tiny(method), RUNTIME).training, RUNTIME)
     assert rows_without_gradient(learner) == set()
 
@@ -120,7 +120,7 @@ def test_a_loss_that_forgets_the_novel_classes_is_found_out(monkeypatch):
 
 
 def test_weights_that_the_loss_does_not_reach_stop_the_run_at_once(monkeypatch):
-    """As in a method with heads of its own beside one that answers."""
+    """A method with extra heads beside the one that predicts has such weights."""
     monkeypatch.setattr(METHODS["simclr"].method(), "fitted", ())
     learner = Learner(tiny("simclr"), load_problem(tiny("simclr"), RUNTIME).training, RUNTIME)
     with pytest.raises(TypeError, match=r"the loss of Simclr does not reach head\.classes\.weight of the network"):
@@ -171,7 +171,7 @@ def test_a_saved_run_answers_as_its_learner_did(method):
 
 @pytest.mark.parametrize("method", ALL)
 def test_the_truth_of_unlabelled_samples_changes_nothing(method, monkeypatch):
-    """Their classes are shuffled among them: counts, which a prior may know, stay."""
+    """The test shuffles their classes. This keeps the class sizes, which a prior may know."""
     config = tiny(method)
     world = load_problem(config, RUNTIME)
     labels = world.truths["unlabelled"].labels
@@ -185,7 +185,7 @@ def test_the_truth_of_unlabelled_samples_changes_nothing(method, monkeypatch):
 
 @pytest.mark.parametrize("method", ALL)
 def test_from_the_command_line_to_an_exported_file(method, capsys):
-    """Trained, evaluated, requested, reported and exported, which holds the file against the original."""
+    """Train, evaluate, predict, report and export. Export compares the file with the original."""
     flags = ["--steps", 3, "--epoch-steps", 3] if method in STEPPED else ["--network", "identity"]
     sizes = ["--batch-labelled", 8, "--batch-unlabelled", 16, "--uncertainty-views", 2]
     assert run("train", "--method", method, "--out", "r", "--quiet", "--json", *flags, *sizes) == 0
@@ -211,7 +211,7 @@ def test_a_configuration_comes_back_from_its_file(method):
 
 
 def test_options_of_methods_share_a_name_only_if_they_are_of_one_kind_and_none_with_another_setting():
-    """Since they share a flag."""
+    """Options with the same name share a flag."""
     common = {option.name for option in options()}
     kinds = {}
     for option in options(*METHODS):
@@ -222,7 +222,7 @@ def test_options_of_methods_share_a_name_only_if_they_are_of_one_kind_and_none_w
 
 @pytest.mark.parametrize(("name", "kind", "default"), [("temperature", float, 0.5), ("epsilon", int, 3)])
 def test_an_option_that_cannot_share_its_name_is_refused_when_flags_are_made(monkeypatch, name, kind, default):
-    """A setting of all methods has that name, or an option of another kind."""
+    """The name belongs to a setting of all methods, or to an option of another kind."""
     clashing = Option("demanding", name, kind, default, "Clashes.")
     monkeypatch.setattr("openworld.commands.common.options", lambda *_: (*options("trssl"), clashing))
     with pytest.raises(TypeError, match=f"the option demanding.{name} cannot share its name with .*{name}: rename it"):

@@ -1,4 +1,4 @@
-"""Features without labels: the loss by its formula, the clusters that become classes, and whole runs."""
+"""SimCLR, which learns features without labels: its loss, the clusters that become classes, and whole runs."""
 
 import dataclasses
 import json
@@ -41,7 +41,7 @@ def test_the_loss_is_its_formula_written_as_loops(temperature):
     projected = unit_vectors(12)
     total = 0.0
     for i in range(12):
-        partner = (i + 6) % 12  # all first views, then all second ones
+        partner = (i + 6) % 12  # all first views come before all second views
         others = [torch.exp(projected[i] @ projected[k] / temperature) for k in range(12) if k != i]
         total -= float(torch.log(torch.exp(projected[i] @ projected[partner] / temperature) / sum(others)))
     assert nt_xent(projected, temperature).loss.item() == pytest.approx(total / 12)

@@ -31,7 +31,7 @@ def data():
 
 
 def step_of(data, **switches):
-    """A method, a network and a batch; the same weights and images whatever is switched."""
+    """Return a method, a network and a batch. Weights and images are the same for all `switches`."""
     config = replace(SMALL, switches)
     weights, build_head = generator(1, "weights"), cosine_head(data.num_classes)
     network = build_network("small", data.shown_shape, data.mean, data.std, build_head, weights).train()
@@ -44,12 +44,12 @@ def result_of(method: Trssl, network: Network, batch: Batch) -> StepResult:
 
 
 def test_a_step_is_algorithm_1_written_out_with_numpy(data):
-    """The loss against a slow reference in float64: the exponential form, loops over rows, no helper of ours."""
+    """Compare the loss with a slow float64 reference: exponential form, loops over rows, none of our helpers."""
     method, network, batch = step_of(data)
     method.temperature_U.copy_(torch.linspace(0.1, 1, len(method.temperature_U)))
     loss = result_of(method, network, batch).loss.item()
 
-    _, network, _ = step_of(data)  # BatchNorm's running statistics have moved, its outputs have not: fresh anyway
+    _, network, _ = step_of(data)  # a fresh network: the step above moved BatchNorm's running statistics
     with torch.no_grad():
         logits = network(batch.views).double().numpy()
     first, second = logits[:32], logits[32:]
@@ -57,7 +57,7 @@ def test_a_step_is_algorithm_1_written_out_with_numpy(data):
     def pseudo_labels(logits):
         predicted = np.exp(logits / 0.1) / np.exp(logits / 0.1).sum(axis=1, keepdims=True)
         prior = data.prior.double().numpy().copy()
-        shares = sorted(prior[5:])  # the smallest novel share to the novel class that is predicted least
+        shares = sorted(prior[5:])  # the smallest novel proportion goes to the least predicted novel class
         for share, novel in zip(shares, predicted.mean(axis=0)[5:].argsort(), strict=True):
             prior[5 + novel] = share
         q = np.exp(logits / 0.05)
@@ -128,7 +128,7 @@ def test_with_all_that_we_added_off_the_loss_is_the_papers(data):
 
 
 def logits_of(number: int) -> torch.Tensor:
-    """Of two views of 32 samples."""
+    """Return logits of two views of 32 samples."""
     return torch.rand(64, 10, generator=generator(number, "logits")).view(2, 32, 10)
 
 
@@ -202,7 +202,7 @@ def test_a_batch_is_assigned_together_with_the_queue_from_its_step_on(data):
 
 
 def test_a_queue_that_is_not_full_yet_is_not_used(data):
-    """Its empty rows would fit any class, and take the prior's share of the rare ones."""
+    """Empty rows would fit any class and use up the prior of the rare classes."""
     method, _, _ = step_of(data, **PLUS, queue=80, queue_from=0.0, steps=10)  # 32 samples a step
     assert [float(method.draw(72, step)[2]) for step in range(4)] == [0, 0, 0, 1]
 
@@ -296,7 +296,7 @@ def test_there_are_no_stronger_views_of_features(refused, tmp_path):
 
 
 def test_the_excess_of_rows_is_how_often_a_class_is_met_over_how_often_it_is_there(data):
-    """10 labelled and 2 x 20 unlabelled rows of 20 labelled and 180 unlabelled samples."""
+    """A batch has 10 labelled and 2 x 20 unlabelled rows, from 20 labelled and 180 unlabelled samples."""
     labels = torch.tensor([0] * 15 + [1] * 5)
     prior = torch.tensor([0.25, 0.25, 0.5, 0.0])
     unlabelled = InMemory(torch.zeros(180, 1, 8, 8, dtype=torch.uint8), data.device)

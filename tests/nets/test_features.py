@@ -1,4 +1,4 @@
-"""Features before the head, and what they are worth."""
+"""Features before the head, and the probes that measure their quality."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ CLASSES = 4
 
 
 def blobs(count: int, distance: float, purpose: str) -> tuple[Tensor, Tensor]:
-    """Unit vectors and their classes."""
+    """Return unit vectors and their classes."""
     classes = torch.arange(count) % CLASSES
     noise = torch.randn(count, 8, generator=generator(0, purpose))
     return F.normalize(distance * torch.eye(CLASSES, 8)[classes] + noise), classes
@@ -43,7 +43,7 @@ def test_noise_is_worth_no_more_than_guessing(probe):
 
 def test_neighbours_vote_by_their_cosines(monkeypatch):
     monkeypatch.setattr(module, "NEIGHBOURS", 7)
-    monkeypatch.setattr(module, "CHUNK", 50)  # so that there are several
+    monkeypatch.setattr(module, "CHUNK", 50)  # small, so that there are several chunks
     known, labels, judged, truth = known_and_judged(distance=2)
     right = 0
     for sample, label in zip(judged, truth.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Networks: sizes that are known from elsewhere, cosine logits, weights from one generator."""
+"""Networks: published sizes, cosine logits, and random initial weights from one generator."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from openworld.ops.rng import generator
 
 
 def noise(count: int = 10, size: int = 8) -> Tensor:
-    """uint8 images whose channels have different statistics."""
+    """Return uint8 images whose channels have different statistics."""
     pixels = torch.rand(count, 3, size, size, generator=generator(0, "noise"))
     return (pixels * torch.tensor([255, 100, 30])[:, None, None]).to(torch.uint8)
 
@@ -136,7 +136,7 @@ def test_every_network_and_family_can_be_chosen_and_no_other():
     assert set(choices["augment"]) == set(augment.FAMILIES)
 
 
-# A network that only answers ---------------------------------------------------------------------------------
+# The inference copy of a network -----------------------------------------------------------------------------
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 every_kind = pytest.mark.parametrize(
@@ -146,7 +146,7 @@ every_kind = pytest.mark.parametrize(
 
 
 def samples_for(name: str, size: int) -> Tensor:
-    """Images of one noise look all the same to a deep network: these have colours of their own, too."""
+    """Return samples that differ in colour too: plain noise images all look the same to a deep network."""
     source = generator(0, "samples")
     if name == "mlp":
         return torch.randn(10, 12, generator=source) * torch.arange(1.0, 13)
@@ -154,7 +154,7 @@ def samples_for(name: str, size: int) -> Tensor:
 
 
 def seasoned_network(name: str, samples: Tensor) -> Network:
-    """As if it had learnt: every BatchNorm has weights, biases and statistics that are not those of a fresh one."""
+    """Return a network like a trained one: all BatchNorm weights, biases and statistics differ from their defaults."""
     stored = samples if name == "mlp" else (samples * 255).to(torch.uint8)
     network, source = network_for(name, 7, stored), generator(0, "norms")
     for norm in (module for module in network.modules() if isinstance(module, NORMS)):
@@ -162,7 +162,7 @@ def seasoned_network(name: str, samples: Tensor) -> Network:
         nn.init.uniform_(norm.bias, -0.5, 0.5, generator=source)
         norm.momentum = 1.0
     with torch.no_grad():
-        network.train()(samples[:5])  # of some samples only: with those of all, both modes would answer the same
+        network.train()(samples[:5])  # on some samples only: with all, both modes would give the same outputs
     return network
 
 
@@ -194,7 +194,7 @@ def test_the_network_that_is_frozen_stays_as_it_was(name, size, training):
     network = seasoned_network(name, samples).train(training)
     before = {key: value.clone() for key, value in network.state_dict().items()}
     answering = inference_copy(network)
-    for tensor in answering.state_dict().values():  # no memory is shared: what one learns, the other does not
+    for tensor in answering.state_dict().values():  # the two share no memory
         tensor.zero_()
     after = network.state_dict()
     assert list(after) == list(before)

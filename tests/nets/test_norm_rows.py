@@ -1,4 +1,4 @@
-"""BatchNorm in groups of rows, as the authors' code has it (`--norm-rows`)."""
+"""BatchNorm in groups of rows, as in the authors' code (`--norm-rows`)."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""How many classes: by neighbours, by hand, by brute force, and on blobs whose number is known."""
+"""The number of classes estimated by k-nearest neighbours: by hand, by brute force, and on blobs of known number."""
 
 import contextlib
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ from openworld.ops.rng import generator
 
 
 def draws(features: Tensor, truth: Tensor, num_seen: int, each: int, count: int = 20) -> Iterator[Estimate]:
-    """Estimates from many random choices of the labelled samples."""
+    """Yield estimates for many random choices of the labelled samples."""
     for seed in range(count):
         yield estimate_by_neighbours(*with_labels(features, truth, num_seen, each, seed))
 
 
-# By neighbours -----------------------------------------------------------------------------------------------
+# By nearest neighbours ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("distance", [APART, OVERLAPPING])
@@ -89,7 +89,7 @@ def test_both_ways_to_tell_the_labelled_share_agree_at_the_estimate():
 
 @pytest.mark.parametrize(("same", "other"), [(0.05, 0.03), (0.01, 0.009), (0.0, 0.0), (0.05, 0.02)])
 def test_no_count_that_makes_sense_is_infinitely_many(same, other):
-    """The shares never agree, or only at fewer classes than are known, or at more than there could be."""
+    """The proportions never agree, or only for fewer classes than are seen, or for more than are possible."""
     rates = Rates(same, other, num_seen=5, num_labelled=100, num_samples=4000)
     assert rates.num_classes() == np.inf
 
@@ -113,11 +113,11 @@ def test_the_interval_allows_for_novel_classes_that_are_nearer_or_farther_than_s
     assert intervals[0][1] < intervals[1][1]
 
 
-# What lies nearby --------------------------------------------------------------------------------------------
+# Nearby samples ----------------------------------------------------------------------------------------------
 
 
 def test_labels_nearby_are_those_of_a_brute_force_count(monkeypatch):
-    monkeypatch.setattr(class_count, "QUERY_CHUNK", 7)  # so that there are several
+    monkeypatch.setattr(class_count, "QUERY_CHUNK", 7)  # small, so that there are several chunks
     features, labels = with_labels(*blobs(6, size=20, distance=OVERLAPPING), num_seen=3, each=8)
     counts, classes = labels_nearby(features, labels, num_neighbours=15)
     assert torch.equal(classes, labels)
@@ -130,7 +130,7 @@ def test_labels_nearby_are_those_of_a_brute_force_count(monkeypatch):
 
 def test_a_sample_is_not_its_own_neighbour_even_among_equals():
     labels = torch.tensor([0, 0, 0, 1, 1])
-    counts, _ = labels_nearby(torch.ones(9, 4), labels, num_neighbours=8)  # all the others
+    counts, _ = labels_nearby(torch.ones(9, 4), labels, num_neighbours=8)  # all other samples
     assert counts.tolist() == [[2, 2]] * 3 + [[3, 1]] * 2
 
 
@@ -170,7 +170,7 @@ def test_rates_are_those_of_the_formula_written_as_loops():
     features, labels = with_labels(*blobs(6, size=40, distance=OVERLAPPING), num_seen=4, each=[9, 12, 2, 10])
     counts, _ = labels_nearby(features, labels, num_neighbours=30)
     density = same = other = 0.0
-    for label, size in ((0, 9), (1, 12), (3, 10)):  # 2 has too few labels to be requested
+    for label, size in ((0, 9), (1, 12), (3, 10)):  # class 2 has too few labels
         rows = [row for row, own in zip(counts.tolist(), labels.tolist(), strict=True) if own == label]
         found = sum(row[label] for row in rows)
         of_labels = found / size / size
@@ -197,7 +197,7 @@ def test_a_class_with_two_labels_is_not_asked_but_found():
 
 
 def test_the_jackknife_is_that_of_the_textbook():
-    """Of a mean, it is the standard error of the mean."""
+    """For a mean, the jackknife gives the standard error of the mean."""
     values = np.array([3.0, 5.0, 4.0, 8.0, 6.0])
     others = [np.delete(values, number).mean() for number in range(5)]
     reach = 2.1318 * values.std(ddof=1) / np.sqrt(5)  # Student's t of 4 degrees of freedom, 5% at each end
@@ -209,7 +209,7 @@ def test_without_estimates_to_compare_there_is_no_error_to_tell(others):
     assert jackknife_error(others) is None
 
 
-# What cannot be told -----------------------------------------------------------------------------------------
+# What cannot be estimated ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_class_with_too_few_labels_is_no_obstacle():
 
 
 def test_classes_that_lie_together_with_others_are_refused():
-    """The two seen classes lie in one heap, and so where a class is dense the other one is as near."""
+    """The two seen classes overlap in one cluster: where one is dense, the other is just as near."""
     truth = torch.arange(800) % 4
     features = torch.randn(800, 8, generator=generator(0, "noise"))
     features[truth < 2] *= 0.1
@@ -262,7 +262,7 @@ def test_it_does_not_matter_that_some_classes_have_more_labels_than_others():
     assert np.mean(exact) == pytest.approx(10, rel=0.15)
 
 
-# For a person ------------------------------------------------------------------------------------------------
+# Texts for users ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How many classes, as in the paper: k-means by hand, over all matchings, and on blobs whose number is known."""
+"""The number of classes estimated as in the paper, by k-means: by hand, over all matchings, and on known blobs."""
 
 import itertools
 
@@ -14,7 +14,7 @@ from openworld.ops.rng import generator
 
 
 def fit_by_hand(clusters: list[int], centres: Tensor, samples: Tensor, labels: list[int]) -> tuple[float, float]:
-    """All matchings are tried; then every sample in a cluster that nobody got goes to the nearest that somebody did."""
+    """Try all matchings. Then move every sample of an unmatched cluster to the nearest matched cluster."""
 
     def right(clusters: list[int], matching: tuple[int, ...]) -> float:
         return 100 * float(np.mean([matching[label] == own for label, own in zip(labels, clusters, strict=True)]))
@@ -51,14 +51,14 @@ def test_clusters_that_are_the_classes_fit_whatever_their_numbers():
 
 
 def test_a_class_in_two_clusters_is_put_together_by_reassignment():
-    """The second half of class 0 is in a cluster of its own, and nearer to the first half than to class 1."""
+    """The second half of class 0 is its own cluster, nearer to the first half than to class 1."""
     distances = [[0, 9, 9]] * 3 + [[1, 9, 0]] * 2 + [[9, 0, 9]] * 3
     assert fit([0, 0, 0, 2, 2, 1, 1, 1], distances, [0] * 5 + [1] * 3) == (75, 100)
 
 
 def test_reassignment_may_go_wrong_and_does_not_touch_matched_clusters():
     distances = [[0, 9, 9]] * 3 + [[9, 1, 0]] + [[9, 0, 9]] * 4
-    labels = [0, 0, 0, 0, 0, 1, 1, 1]  # one of class 0 in an unmatched cluster, one in that of class 1
+    labels = [0, 0, 0, 0, 0, 1, 1, 1]  # one of class 0 is in an unmatched cluster, one in the cluster of class 1
     assert fit([0, 0, 0, 2, 1, 1, 1, 1], distances, labels) == (75, 75)
 
 

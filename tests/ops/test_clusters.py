@@ -15,7 +15,7 @@ from openworld.ops.rng import generator
 
 
 def test_a_head_of_clusters_tells_classes_apart_that_nobody_has_labelled():
-    """Six patterns with noise on them, of which three have labels."""
+    """Six noisy patterns. Three of them have labels."""
     kinds = torch.arange(600) % 6
     patterns = 200 * torch.randint(0, 2, (6, 1, 8, 8), generator=generator(0, "patterns"))
     images = (patterns[kinds] + torch.randint(0, 40, (600, 1, 8, 8), generator=generator(0, "noise"))).to(torch.uint8)
@@ -24,7 +24,7 @@ def test_a_head_of_clusters_tells_classes_apart_that_nobody_has_labelled():
         images[labelled], kinds[labelled], images[unlabelled], torch.full((6,), 1 / 6), num_seen=3, augment="digits"
     )
     network = build_network("small", (1, 8, 8), data.mean, data.std, cosine_head(6), generator(1, "weights"))
-    network.train()(images / 255)  # statistics for BatchNorm; nothing is learnt
+    network.train()(images / 255)  # sets the statistics of BatchNorm, trains nothing
     network = inference_copy(network)
     head = clustered_head(network, data, generator(0, "clusters"))
     torch.testing.assert_close(head, F.normalize(head))
@@ -37,7 +37,7 @@ def test_a_head_of_clusters_tells_classes_apart_that_nobody_has_labelled():
 
 
 def blobs(sizes: list[int], spread: float = 0.5, stretch: float = 0.0, width: int = 16):
-    """Samples around as many points as there are sizes, all stretched in one direction that tells nothing."""
+    """Return blobs of the given sizes, all stretched in one direction that says nothing about the class."""
     source = generator(0, "blobs")
     kinds = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     points = torch.randn(len(sizes), width, generator=source)
@@ -47,7 +47,7 @@ def blobs(sizes: list[int], spread: float = 0.5, stretch: float = 0.0, width: in
 
 
 def split(samples, kinds, num_seen: int, each: int):
-    """Features and labels of the first samples of each seen class; features and classes of all others."""
+    """Return features and labels of the first samples of each seen class, then features and classes of all others."""
     firsts = torch.cat([(kinds == kind).nonzero()[:each, 0] for kind in range(num_seen)])
     is_labelled = torch.zeros(len(kinds), dtype=torch.bool).index_fill_(0, firsts, True)
     return samples[is_labelled], kinds[is_labelled], samples[~is_labelled], kinds[~is_labelled]
@@ -58,7 +58,10 @@ def even(count: int):
 
 
 def share_found(shares, kinds, num_seen: int) -> float:
-    """Of the samples, whose cluster is that of their seen class, or that of most of their novel class and no other."""
+    """Return the proportion of samples in the right cluster.
+
+    For a novel class that is the cluster with most of its samples, if no other novel class has the same.
+    """
     clusters = shares.argmax(dim=1)
     right = (clusters == kinds)[kinds < num_seen].sum()
     novel = [clusters[kinds == kind] for kind in range(num_seen, int(kinds.max()) + 1)]
@@ -68,7 +71,7 @@ def share_found(shares, kinds, num_seen: int) -> float:
 
 
 def test_classes_of_different_sizes_are_found_by_their_prior():
-    """Whose novel shares are told in another order than the clusters are found in."""
+    """The prior lists the novel classes in another order than the clusters."""
     sizes = [200, 100, 50, 400, 150]
     labelled, labels, unlabelled, kinds = split(*blobs(sizes), num_seen=2, each=20)
     prior = torch.tensor([180.0, 80, 150, 50, 400])
@@ -77,7 +80,7 @@ def test_classes_of_different_sizes_are_found_by_their_prior():
 
 
 def test_what_differs_within_seen_classes_does_not_make_clusters():
-    """Ten classes, and a direction that matters more than all of them to who does not look at labels."""
+    """Ten classes, and a direction with more variance than all of them, which only labels show to be irrelevant."""
     samples, kinds = blobs([150] * 10, stretch=4.0)
     labelled, labels, unlabelled, truth = split(samples, kinds, num_seen=5, each=15)
     known, others = (whitened(part, *whitening(labelled, labels, unlabelled)) for part in (labelled, unlabelled))
@@ -89,7 +92,7 @@ def test_what_differs_within_seen_classes_does_not_make_clusters():
 
 
 def test_labelled_samples_hold_their_class_against_its_neighbour():
-    """A seen class that is small and close to a large novel one: centres that move would leave it."""
+    """A small seen class is close to a large novel one. A centre that can move would leave the seen class."""
     source = generator(0, "neighbours")
     points = F.normalize(torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.7, 0.0], [-1.0, 0.0, 1.0]]))
     kinds = torch.tensor([0] * 60 + [1] * 600 + [2] * 300)
@@ -101,9 +104,9 @@ def test_labelled_samples_hold_their_class_against_its_neighbour():
 
 
 def test_a_novel_class_close_to_a_seen_one_is_not_pushed_into_another_novel_one():
-    """On a line a seen class, a novel one that reaches into it, and a wide novel one: a dog between cat and horse.
+    """On a line: a seen class, a novel class that overlaps it, and a wide novel class, as cat, dog and horse.
 
-    Its samples that are nearer to the seen class must not draw its centre after them into the third.
+    The seen class attracts some samples of the middle class. This must not push the middle centre into the third class.
     """
     source = generator(0, "between")
     angles, widths = torch.tensor([0.0, 0.5, 1.4]), torch.tensor([0.25, 0.25, 0.45])

@@ -1,4 +1,4 @@
-"""Every operation, sample by sample, against Pillow or a plain reference; each sample has parameters of its own."""
+"""Every image operation, compared with Pillow or a plain reference. Each sample has its own parameters."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ SIZE = 32
 
 
 def smooth_with_noise(size: int, channels: int) -> np.ndarray:
-    """Six images: plain noise would hide errors of position, plain gradients errors of value."""
+    """Return six smooth images with noise: noise alone would hide wrong positions, gradients alone wrong values."""
     rng = np.random.default_rng(0)
     waves = rng.uniform(0, 255, (6, 4, 4, 3)).astype(np.uint8)
     smooth = np.stack([np.array(Image.fromarray(wave).resize((size, size), Image.BICUBIC)) for wave in waves])
@@ -34,7 +34,7 @@ def to_batch(pixels: np.ndarray) -> torch.Tensor:
 
 
 def pillow(pixels: np.ndarray, operation) -> torch.Tensor:
-    """The operation applied to each image by itself: operation(image, number)."""
+    """Apply `operation(image, number)` to each image by itself."""
     results = [np.array(operation(to_image(image), number)) for number, image in enumerate(pixels)]
     return to_batch(np.stack(results).reshape(len(pixels), *results[0].shape[:2], -1))
 
@@ -65,7 +65,7 @@ def test_brightness_contrast_and_saturation(pixels, weights, enhancer, levels):
 
 
 def test_one_batch_may_mix_adjustments(colours):
-    """As samples do that are jittered in orders of their own."""
+    """Each sample is jittered in its own order."""
     kinds = [
         (ops.brightness, ImageEnhance.Brightness),
         (ops.contrast, ImageEnhance.Contrast),
@@ -84,7 +84,7 @@ def test_grayscale(pixels):
 def test_hue(colours):
     shifts = torch.tensor([-0.1, -0.05, 0.0, 0.02, 0.07, 0.5])
     theirs = pillow(colours, lambda im, b: pillow_hue(im, float(shifts[b])))
-    # Pillow keeps hue and saturation as bytes: a step of hue is six levels of a channel, and two are rounded
+    # Pillow stores hue and saturation as bytes. One step of hue is six levels of a channel, and both are rounded.
     difference = (ops.shift_hue(to_batch(colours), shifts) - theirs).abs() * 255
     assert difference.max() <= 10
     assert difference.mean() <= 1.5
@@ -113,13 +113,13 @@ def test_solarize(pixels):
 
 def test_equalize(pixels):
     flat = pixels.copy()
-    flat[0] = 17  # one level only: nothing to spread
+    flat[0] = 17  # one level only: nothing to equalise
     flat[1, :, :, 0] = 3
     assert_close(ops.equalize(to_batch(flat)), pillow(flat, lambda im, _: ImageOps.equalize(im)), 0.01)
 
 
 def middles_and_sides(starts: list, lengths: list) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows first: windows that start at other rows than columns."""
+    """Return windows, rows first. Their first rows and first columns differ."""
     starts, lengths = np.array([starts[::-1], starts]), np.array([lengths[::-1], lengths])
     return torch.tensor(starts + lengths / 2).float(), torch.tensor(lengths).float()
 
@@ -148,7 +148,7 @@ def test_resized_crop(stored, size, channels):
         part = image.crop((starts[b], top, starts[b] + lengths[b], top + height))
         return part.resize((size, size), Image.BILINEAR)
 
-    # Pillow rounds to a whole level between the two directions, and again after
+    # Pillow rounds to whole levels after each of the two directions.
     assert_close(ours, pillow(pixels, crop), 1.1)
 
 
@@ -181,7 +181,7 @@ SIGMAS = torch.tensor([0.1, 0.4, 0.8, 1.2, 1.6, 2.0])
 
 
 def reference_blur(channel: np.ndarray, sigma: float, reach: int) -> np.ndarray:
-    """A sum over the shifted image, in two dimensions at once."""
+    """Return a blur as a sum over shifted images, in two dimensions at once."""
     padded = np.pad(channel, reach, mode="edge")
     rows, columns = channel.shape
     total, weight_sum = np.zeros(channel.shape), 0.0
@@ -202,7 +202,7 @@ def test_blur(pixels):
 
 
 def test_blur_is_near_to_pillows(pixels):
-    """Whose three box blurs are no Gaussian, and round after each."""
+    """Pillow blurs with three boxes, not a Gaussian, and rounds after each."""
     ours = ops.gaussian_blur(to_batch(pixels), SIGMAS, reach=6)
     theirs = pillow(pixels, lambda im, b: im.filter(ImageFilter.GaussianBlur(float(SIGMAS[b]))))
     difference = (ours - theirs).abs() * 255
@@ -242,7 +242,7 @@ def test_posterize(pixels):
 
 
 def test_a_warp_is_an_affine_map_with_black_beyond_the_edge(pixels):
-    """In Pillow's terms: from the middle of an output pixel to a place in the input, in pixels."""
+    """The map is Pillow's: from the centre of an output pixel to a position in the input, in pixels."""
     turn, half = np.pi / 7, SIZE / 2
     cos, sin = np.cos(turn), np.sin(turn)
     maps = np.array(
@@ -262,7 +262,7 @@ def test_a_warp_is_an_affine_map_with_black_beyond_the_edge(pixels):
         in_pixels = (a, b, half * (1 - a - b + x), c, d, half * (1 - c - d + y))
         return image.transform(image.size, Image.Transform.AFFINE, in_pixels, Image.Resampling.BILINEAR)
 
-    inner = slice(8, -8)  # at the edge Pillow drops a pixel which ours fades out
+    inner = slice(8, -8)  # at the edge Pillow drops a pixel that ours fades out
     middle = (slice(None), slice(None), inner, inner)
     assert_close(ours[middle], pillow(pixels, theirs)[middle], 1.5)
     assert_close(ours[:3], pillow(pixels, theirs)[:3], 1)

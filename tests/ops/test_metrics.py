@@ -1,4 +1,4 @@
-"""Accuracies against brute force over every matching, NMI and ARI against scikit-learn."""
+"""Accuracies compared with brute force over every matching, NMI and ARI with scikit-learn."""
 
 from collections.abc import Iterator
 from itertools import permutations
@@ -20,7 +20,7 @@ Scores = tuple[float | None, float | None, float | None]
 
 
 def every_matching(truth: np.ndarray, predicted: np.ndarray) -> Iterator[np.ndarray]:
-    """Which samples are right, for every one-to-one matching of the classes with the predicted ids."""
+    """Yield which samples are right, for every one-to-one matching of the classes with the predicted ids."""
     classes, ids = sorted(set(truth)), sorted(set(predicted))
     ids += [None] * (len(classes) - len(ids))
     for chosen in permutations(ids, len(classes)):
@@ -39,7 +39,7 @@ def per_cent(right: np.ndarray) -> float | None:
 
 
 def brute_force(truth: np.ndarray, predicted: np.ndarray, num_seen: int, protocol: str) -> set[Scores]:
-    """Seen, novel, all. Several where several matchings are best: gcd's seen and novel depend on which it is."""
+    """Return (seen, novel, all) for every best matching: with gcd, seen and novel depend on the matching."""
     is_novel = truth >= num_seen
     best = best_matchings(truth, predicted)
     if protocol == "gcd":
@@ -81,8 +81,8 @@ def test_the_matrices_of_the_parts_sum_to_that_of_the_whole():
 def test_ids_that_nobody_predicts_change_no_score(seed, protocol):
     rng = np.random.default_rng(seed)
     truth, predicted = rng.integers(5, size=40), rng.integers(6, size=40)
-    predicted[:2] = 5  # the last id is there
-    follows = rng.random(40) < 0.8  # so that one matching is best by far: of several, any may be taken
+    predicted[:2] = 5  # the last id occurs
+    follows = rng.random(40) < 0.8  # makes one matching the best: of several best ones, any may be chosen
     predicted[follows] = truth[follows]
     narrow, wide = (confusion_matrix(truth, predicted, 5, num_ids) for num_ids in (6, 60))
     assert accuracy(wide, 2, protocol) == accuracy(narrow, 2, protocol)
@@ -107,7 +107,7 @@ def test_ids_that_nobody_predicts_change_no_score(seed, protocol):
 def test_accuracy_against_brute_force(num_classes, num_seen, ids, seed, protocol):
     rng = np.random.default_rng(seed)
     truth, predicted = rng.integers(num_classes, size=20), rng.choice(ids, size=20)
-    if seed % 2:  # an empty class
+    if seed % 2:  # one class is empty
         truth[truth == num_classes - 1] = 0
     ours = scores(truth, predicted, num_classes, num_seen, protocol)
     assert ours in brute_force(truth, predicted, num_seen, protocol)
@@ -120,7 +120,7 @@ def test_accuracy_against_brute_force(num_classes, num_seen, ids, seed, protocol
     [("trssl", (100.0, 0.0, 40.0)), ("orca", (100.0, 66.666667, 40.0)), ("gcd", None)],
 )
 def test_everything_predicted_as_one_seen_class(protocol, expected):
-    # three novel samples, two of class 1 and one of class 2; two of the seen class 0
+    # Two samples of the seen class 0; three novel samples, two of class 1 and one of class 2.
     truth = [0, 0, 1, 1, 2]
     ours = scores(truth, [0] * 5, 3, 1, protocol)
     assert ours in ([expected] if expected else [(100.0, 0.0, 40.0), (0.0, 66.666667, 40.0)])

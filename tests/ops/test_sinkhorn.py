@@ -1,4 +1,4 @@
-"""Class-distribution-aware assignment: against POT, against its plain form, and on hostile input."""
+"""Class-distribution-aware assignment, compared with POT and with its plain form, and on hostile input."""
 
 import numpy as np
 import ot
@@ -37,7 +37,7 @@ def test_agrees_with_the_plain_form_after_three_iterations():
 
 @st.composite
 def hostile_problems(draw) -> tuple[Tensor, Tensor]:
-    """Logits of any size, fewer samples than classes or more, and a prior that may have zeros."""
+    """Draw logits of any size, with fewer or more samples than classes, and a prior that may have zeros."""
     rows, columns = draw(st.integers(1, 7)), draw(st.integers(1, 7))
     numbers = st.floats(-1e4, 1e4, width=32)
     logits = draw(st.lists(numbers, min_size=rows * columns, max_size=rows * columns))
@@ -89,7 +89,7 @@ def test_marginal_error_is_zero_for_a_perfect_assignment():
 
 
 def test_marginal_error_by_hand():
-    # shares (0.5, 0.5, 0, 0) differ from the prior by 0.1, 0.2, 0.2 and 0.1
+    # The proportions (0.5, 0.5, 0, 0) differ from the prior by 0.1, 0.2, 0.2 and 0.1.
     assert marginal_error(torch.eye(4)[[0, 1]], PRIOR) == pytest.approx(0.3)
 
 

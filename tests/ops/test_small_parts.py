@@ -1,4 +1,4 @@
-"""The small pure functions: mixup, losses, uncertainty, randomness."""
+"""Small pure functions: mixup, losses, uncertainty, random numbers."""
 
 import random
 
@@ -17,7 +17,7 @@ def random_tensor(*shape: int, purpose: str = "numbers") -> torch.Tensor:
 
 
 def weight_of(number: float) -> torch.Tensor:
-    """As it is drawn: a tensor, and more exact than what it weighs."""
+    """Return a mixup weight as training draws it: a tensor, in float64."""
     return torch.tensor(number, dtype=torch.float64)
 
 
@@ -109,7 +109,7 @@ def test_temperatures_without_any_uncertainty_stay_at_the_floor():
 
 
 def test_derived_seed_is_pinned():
-    # printf '0/mixup/7' | sha256sum: half of the first 16 hexadecimal digits
+    # The number is half of the first 16 hexadecimal digits of: printf '0/mixup/7' | sha256sum
     assert derived_seed(0, "mixup", 7) == 0x35FA8D00757CED05 // 2
 
 

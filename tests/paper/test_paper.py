@@ -1,4 +1,4 @@
-"""The paper's items, beside what was recorded."""
+"""The tables and figures of the paper, compared with recorded results."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A row of the paper's tables: trained again by one command, recorded, and shown."""
+"""A row of the paper's tables: train it with one command, record it, and show it."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ def test_a_row_is_trained_as_the_train_command_does_it(row, name, command, monke
     assert sorted(told) == sorted(
         ["openworld", "train", *words, "--seed", str(seed), "--out", f"here/{name}", "--resume"]
     )
-    typed = make_parser().parse_args(told[1:])  # who types it gets the same
+    typed = make_parser().parse_args(told[1:])  # typing the printed command gives the same request
     assert (typed.out, request_of(typed)) == (folder.path, request)
 
 
@@ -108,14 +108,14 @@ SMALL_ROW = ("paper", "table1", "--run", "cifar10", "--recipe", "paper")
 
 
 def small(data: str) -> Config:
-    """In the paper's place: a network that a CPU trains in no time."""
+    """Return a recipe that a CPU trains in no time, in place of the paper's."""
     training = Training(network="small-32", steps=4, epoch_steps=2, batch_labelled=8, batch_unlabelled=16)
     return Config(data=data, problem=Problem(), training=training, answers=Answers(uncertainty_views=2))
 
 
 @pytest.fixture
 def small_rows(tmp_path, monkeypatch):
-    """A CIFAR-10 of noise, small enough for a row to be trained."""
+    """Write a CIFAR-10 of noise that is small enough to train a row."""
     folder = tmp_path / "data" / "cifar-10-batches-bin"
     write(folder / "batches.meta.txt", "".join(f"class {number}\n" for number in range(10)))
     batches = {f"data_batch_{number}": [(label,) for label in range(10)] * 4 for number in range(1, 6)}

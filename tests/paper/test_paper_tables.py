@@ -1,4 +1,4 @@
-"""The paper's tables of accuracies: which recorded runs get in, and what their rows say."""
+"""The paper's tables of accuracies: which recorded runs they show, and the text of the rows."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ SCORES = {0: (60.0, 40.0, 50.0), 1: (62.0, 44.0, 53.0), 2: (64.0, 48.0, 56.5)}
 
 
 def a_result(seed: int = 0, settings: dict | None = None, **fields) -> dict:
-    """What would be recorded of a run of CIFAR-100 with 10% of the labels; other settings, other fields."""
+    """Return the record of a run on CIFAR-100 with 10% of the labels, with changed settings and fields."""
     settings = {"seed": seed, "steps": 40_000, **(settings or {})}
     config = with_settings(RECIPES[fields.get("recipe", "paper")]("cifar100"), settings)
     return {
@@ -113,7 +113,7 @@ def test_a_run_from_before_a_setting_does_not_pass_for_one_with_it(results):
 
 
 def features_with(**settings) -> dict:
-    """What is recorded of the features with which a run began."""
+    """Return the record of the features that a run started from."""
     config = with_settings(RECIPES["simclr"]("cifar100"), settings)
     return {
         **{"method": "simclr", "recipe": "simclr", "steps": 20_480, "dataset": "cifar100", "start": None},
@@ -153,7 +153,7 @@ def test_runs_that_began_with_other_features_do_not_share_a_row(results):
 def test_how_often_features_were_looked_at_is_no_other_way(results):
     for seed, features in enumerate([FEATURES, features_with(epoch_steps=500)]):
         results(a_result(seed, {"start": "simclr"}, start="simclr", start_run=features))
-    results(a_result(2, {"epoch_steps": 500}))  # for the method itself it is one
+    results(a_result(2, {"epoch_steps": 500}))  # for the run itself it is a different setting
     assert [(row[0], row[5]) for row in ours()] == [
         ("cifar100, paper --epoch-steps 500, 40,000 steps", "2"),
         ("cifar100, paper, simclr 20,480 + 40,000 steps", "0, 1"),

@@ -12,7 +12,7 @@ from openworld.runs.folder import RunFolder
 
 
 def a_run(path: str, **fields) -> Path:
-    """The folder of a finished run, as far as a recorder reads it."""
+    """Write the files of a finished run that record.py reads, and return the folder."""
     result = a_result(**fields)
     folder = RunFolder(Path(path))
     folder.path.mkdir(parents=True)
@@ -27,7 +27,7 @@ def a_run(path: str, **fields) -> Path:
 
 @pytest.fixture
 def record(monkeypatch, tmp_path):
-    """The script, run; it writes into records/."""
+    """Return a function that runs record.py, which writes into records/."""
     monkeypatch.setenv("COMMIT", "abc")
     module = script("record", monkeypatch)
 
@@ -46,7 +46,7 @@ def test_time_and_evidence_of_its_features_belong_to_a_run(record):
     features = a_run("r/simclr", recipe="simclr", seconds=150.5)
     RunFolder(run_path).record_start(RunFolder(features))
     evidence = RunFolder(features).evidence()
-    shutil.rmtree(features)  # it is not needed any more
+    shutil.rmtree(features)  # the run does not need it any more
     assert record(run_path) is None
     result = json.loads(Path("records/cifar100-10-paper-40000-40000-seed0.json").read_text())
     assert (result["seconds"], result["total_seconds"]) == (600.0, 750.5)
@@ -87,7 +87,7 @@ def test_nothing_is_replaced(record, capsys):
     assert record(first) is None
     before = Path("records/cifar100-10-paper-40000-seed0.json").read_bytes()
     assert record(second) == 2
-    assert "is recorded already: delete that one" in capsys.readouterr().err
+    assert "cifar100-10-paper-40000-seed0.json exists already" in capsys.readouterr().err
     assert Path("records/cifar100-10-paper-40000-seed0.json").read_bytes() == before
 
 

@@ -1,4 +1,4 @@
-"""How many classes: from data to files, from the command line and from Python, and as the beginning of a run."""
+"""The estimate of the number of classes: from the command line, from Python, and as the first stage of a run."""
 
 import json
 import shutil
@@ -32,13 +32,13 @@ UNTRAINED = replace(FEATURES, {"steps": 6, "epoch_steps": 2, "batch_unlabelled":
 
 @pytest.fixture(scope="module")
 def kept_features(tmp_path_factory) -> Path:
-    """The run of SimCLR that all tests on the digits share."""
+    """The SimCLR run that all tests on the digits share."""
     return trained(str(tmp_path_factory.mktemp("digits") / "simclr"), FEATURES).path
 
 
 @pytest.fixture
 def features(kept_features) -> Path:
-    """The same run, where `--out d` finds it."""
+    """A copy of that run where `--out d` finds it."""
     return Path(shutil.copytree(kept_features, "d/simclr"))
 
 
@@ -162,12 +162,12 @@ def test_an_interrupted_estimate_says_how_to_go_on(monkeypatch, capsys):
     assert Path("d/simclr/checkpoints/step-00000005").exists()
 
 
-# On the data of a person -------------------------------------------------------------------------------------
+# On user data -----------------------------------------------------------------------------------------------
 
 
 def test_photos_are_learnt_from_in_the_minutes_given():
     photos = write_photos(Path("photos"), labelled=20, unlabelled=120)
-    # how far the features get depends on the machine: this estimator has an answer for any
+    # The quality of the features depends on the machine. This estimator gives a result for any features.
     assert run("estimate", photos, *HERE, "--minutes", 0.02, "--estimator", "paper", "--max-classes", 15) == 0
     (out,) = Path("runs").iterdir()
     assert out.name.startswith("photos-estimate-seed0-")
@@ -179,7 +179,7 @@ def test_photos_are_learnt_from_in_the_minutes_given():
 
 
 def blobs(classes: int = 8, num_seen: int = 4, each: int = 30) -> tuple[np.ndarray, np.ndarray]:
-    """Features of a hundred samples of each class, and the labels of some of the first classes."""
+    """Return features of a hundred samples of each class, and labels for some samples of the first classes."""
     truth = np.arange(100 * classes) % classes
     features = 8 * np.eye(classes, 12)[truth] + np.random.default_rng(0).normal(0, 1, (len(truth), 12))
     return features, np.where((truth < num_seen) & (np.arange(len(truth)) < each * classes), truth, -1)
@@ -259,7 +259,7 @@ def test_a_large_set_is_clustered_in_part_but_counted_whole(monkeypatch):
     assert as_in_the_paper[4].accuracy == 100
 
 
-# As the beginning of a run -----------------------------------------------------------------------------------
+# As the first stage of a run ---------------------------------------------------------------------------------
 
 
 def test_a_run_estimates_its_classes_and_then_trains(capsys):
@@ -288,7 +288,7 @@ def test_a_run_that_was_stopped_resumes_with_the_same_flags():
 
 
 def test_a_run_that_ended_after_its_estimate_begins_with_the_same_flags(features):
-    """Its folder holds nothing but what the estimate left."""
+    """The folder of the run holds only the files of the estimate."""
     features.parent.rename("r")
     assert run("estimate", "--out", "r", *HERE) == 0
     found = estimate_in("r")["num_classes"]
@@ -335,7 +335,7 @@ def test_from_python():
         openworld.train_on(features, labels, num_classes="auto", out="r", **settings)
 
 
-# What is not yet as it should be -----------------------------------------------------------------------------
+# Bad or incomplete input -------------------------------------------------------------------------------------
 
 
 def test_a_number_that_is_given_after_an_estimate_is_not_estimated():

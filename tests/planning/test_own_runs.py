@@ -1,4 +1,4 @@
-"""A person's own data, from the command line to predictions; and what bad input gets."""
+"""User data from the command line to predictions, and the errors for bad input."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ def photos() -> Path:
 
 @pytest.fixture
 def refused(refused):
-    """And it leaves no run behind."""
+    """The fixture `refused`, which also checks that no run folder is left."""
 
     def answer(*arguments: object) -> str:
         told = refused(*arguments)
@@ -42,7 +42,7 @@ def predictions(name: str = "r") -> list[dict[str, str]]:
 
 
 def write_manifest(photos: Path) -> Path:
-    """The photos as a manifest; of the unlabelled ones the truth is known to evaluation."""
+    """Write a manifest of the photos. Only evaluation knows the true classes of the unlabelled ones."""
     lines = ["path,label,split"]
     for path in sorted(photos.glob("*/*/*.png")):
         part, label, _ = path.relative_to(photos).parts
@@ -203,7 +203,7 @@ def test_broken_images_are_refused_and_listed(broken, refused):
 
 @pytest.mark.parametrize("length", [["--steps", 4], ["--minutes", 1]])
 def test_broken_images_are_refused_before_a_word_of_the_plan(broken, refused, length):
-    """Not quiet, so that there would be a plan to read; `refused` wants the one line of the error and no other."""
+    """Without --quiet, training would print a plan. `refused` accepts only the one line of the error."""
     message = refused("train", broken, *length, "--device", "cpu", "--workers", 0, "--out", "r")
     assert message.startswith("openworld: photos: 3 of 54 images cannot be used: ")
 
@@ -360,7 +360,7 @@ def test_a_run_can_be_made_again_from_its_own_configuration(photos):
 
 
 def test_the_uncertainty_of_a_prediction_is_measured_at_the_temperature_of_the_answers():
-    """That of its probabilities beside it: by views of its own, not by those of training."""
+    """The uncertainty has the temperature of the probabilities. It uses its own views, not those of training."""
     data = write_features(np.where(np.arange(80) < 40, np.arange(80) % 2, -1))
     assert run("train", data, *TINY, "--temperature", 0.3, "--out", "r") == 0
     folder = RunFolder(Path("r"))
@@ -377,7 +377,7 @@ def test_the_uncertainty_of_a_prediction_is_measured_at_the_temperature_of_the_a
 
 
 def spread(logits_2BK: torch.Tensor) -> torch.Tensor:
-    """Of the probability of the likeliest class, over two views."""
+    """Return the standard deviation of the most likely class's probability over two views."""
     first, second = logits_2BK.softmax(dim=2)
     likeliest = (first + second).argmax(dim=1)
     rows = torch.arange(len(likeliest))

@@ -1,4 +1,4 @@
-"""What is decided for a person: classes, sizes, networks, and how many steps fit into the time."""
+"""Settings that openworld chooses: classes, image sizes, networks, and the number of steps for a time limit."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ OWN = own("x")
 
 
 def arrays(count: int = 1000, classes: int = 4, side: int = 20, test: int = 0) -> Dataset:
-    """The first tenth is labelled."""
+    """Return a data set whose first tenth is labelled."""
     labels = np.where(np.arange(count) < count // 10, np.arange(count) % classes, -1)
     pixels = np.zeros((count, side, side, 3), np.uint8)
     tests = (pixels[:test], np.arange(test) % (classes + 2)) if test else (None, None)
@@ -95,7 +95,7 @@ def fitted(dataset: Dataset, seconds: float, **requested):
 
 def test_steps_fill_the_time_that_passes_over_the_set_leave():
     config, seconds = fitted(arrays(1000), 190)
-    # five passes with uncertainty of 900 samples in 10 views, and predictions with 11
+    # Five uncertainty passes over 900 samples in 10 views, and predictions with 11.
     passes = 0.001 * (5 * 900 * 10 + 11 * 900)
     assert config.training.steps == int((190 - passes) / 0.1)
     assert config.training.epoch_steps == -(-config.training.steps // 10)
@@ -160,7 +160,7 @@ def test_only_passes_that_are_made_cost_steps(requested, passes_of_an_epoch, tim
 
 def test_short_epochs_bring_more_passes_and_leave_less_time_for_steps():
     config, seconds = fitted(arrays(1000), 190, epoch_steps=10)
-    # for every ten steps half a pass with uncertainty, as it is measured in the second half of the run
+    # Half an uncertainty pass for every ten steps, because it is measured only in the second half of the run.
     assert config.training.steps == int((190 - 0.001 * 11 * 900) / (0.1 + 0.001 * 0.5 * 900 * 10 / 10))
     assert seconds == pytest.approx(190, abs=0.6)
 

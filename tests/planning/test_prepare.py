@@ -1,4 +1,4 @@
-"""What comes before the first step: features in the run's own folder, the number of classes, the minutes of each."""
+"""The stages before the first step: features in the run's folder, the number of classes, the minutes of each."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ BEGIN = ("--start", "simclr", "--start-steps", 3)
 
 
 def features_of(requested: dict, minutes: float | None = None) -> Config:
-    """Of the run that learns them."""
+    """Return the configuration of the run that learns the features."""
     opened = open_problem(settings_for_features(requested), RUNTIME)
     return plan_features(requested, opened, RUNTIME, minutes).config
 
@@ -97,7 +97,7 @@ def test_features_that_were_begun_are_finished_and_a_finished_run_needs_them_no_
 
 
 def interrupt_at(step: int, monkeypatch, number: int = signal.SIGINT) -> None:
-    """The next run that makes so many steps is stopped there; those after it are not."""
+    """Stop the next run that reaches this step. Later runs are not stopped."""
     learn = Learner.learn
 
     def learn_and_interrupt(self):
@@ -148,7 +148,7 @@ def test_a_run_that_learns_its_features_is_no_place_for_another(monkeypatch, ref
     assert "r holds a run already: add --resume to continue it" in refused("train", *SHORT, "--out", "r")
     told = refused("train", photos, *SHORT, "--resume", "--out", "r")
     assert "the run was started with data = digits, not photos: start a new one for that" in told
-    Path("r/request.json").write_text('{"a": 1}')  # damaged, or of another version
+    Path("r/request.json").write_text('{"a": 1}')  # a damaged file, or one of another version
     assert "r exists and is not a run" in refused("train", *SHORT, "--resume", "--out", "r")
     del there[Path("r/request.json")]
     assert all(path.read_bytes() == content for path, content in there.items())
@@ -162,7 +162,7 @@ def test_a_recipe_may_ask_for_features_and_says_for_how_many_steps():
 
 @pytest.fixture
 def twelve(monkeypatch) -> list[dict]:
-    """An estimate of 12 classes, whatever the features; and what it was requested."""
+    """Replace the estimate by one of 12 classes, and return the list of its requests."""
     requested = []
 
     def estimate(settings, runtime, out, minutes=None, opened=None):
@@ -240,7 +240,7 @@ def test_steps_that_are_given_win_over_the_recipe_and_over_minutes():
 
 @pytest.fixture
 def asked_of_features(monkeypatch) -> list[dict]:
-    """What the features are planned by; none are learnt."""
+    """Return the list of settings that features are planned with. No features are learnt."""
     requested = []
 
     def plan(settings, opened, runtime, minutes):
@@ -324,10 +324,10 @@ def test_a_length_of_features_that_nobody_wants_is_refused(refused):
 
 
 def test_the_recipe_finds_novel_classes_in_a_fraction_of_the_steps():
-    """Guards `pretrained`, whole but short: it has 98.4 and 96.1.
+    """Guards the complete `pretrained` recipe in a short run, which has 98.4 (seen) and 96.1 (novel).
 
-    From scratch, as many steps leave novel at 2 to 23 (docs/log.md); a drawn head has 91.7, a balance the wrong way
-    round 92.3. What the recipe has for CIFAR alone (Muon, softer labels, a queue) is guarded by tests of each.
+    From scratch, as many steps give novel 2 to 23 (docs/findings.md#finding-digits-pretrained-short), a random initial
+    head 91.7, an inverted balance 92.3. Other tests guard the parts for CIFAR alone: Muon, softer labels, a queue.
     """
     short = ("--start-steps", 150, "--steps", 60, "--epoch-steps", 60, "--device", "cpu", "--quiet")
     assert run("train", "--recipe", "pretrained", *short, "--out", "r") == 0

@@ -1,4 +1,4 @@
-"""One way from a request to a run, whoever asks: each thing is done once, and what was stopped goes on."""
+"""All callers turn a request into a run in the same way. Each stage runs once, and a stopped run can resume."""
 
 import signal
 from dataclasses import replace
@@ -19,7 +19,7 @@ SIZES = {"batch_labelled": 8, "batch_unlabelled": 16, "uncertainty_views": 2}
 
 
 def arrays(count: int = 120) -> tuple[np.ndarray, np.ndarray]:
-    """Images of three kinds, of which two have some labels."""
+    """Return images of three classes. Two of them have some labels."""
     draw = np.random.default_rng(0)
     truth = np.arange(count) % 3
     images = np.clip(draw.normal(40 + 80 * truth[:, None, None, None], 30, (count, 8, 8, 3)), 0, 255).astype(np.uint8)
@@ -27,7 +27,7 @@ def arrays(count: int = 120) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Counted:
-    """Calls of a function, which is called all the same."""
+    """Count the calls of a function, which still runs."""
 
     def __init__(self, monkeypatch, owner, name: str):
         self.calls, function = 0, getattr(owner, name)
@@ -52,7 +52,7 @@ def test_a_run_that_begins_with_features_and_counts_classes_opens_and_poses_its_
 
 @pytest.fixture
 def requested(monkeypatch) -> list[Request]:
-    """The requests that are carried out, each in one step."""
+    """The requests that are executed, each shortened to one step."""
     seen = []
 
     def note(given: Request, folder: RunFolder, runtime):
@@ -84,11 +84,11 @@ def test_a_row_of_the_paper_goes_the_same_way(requested, monkeypatch):
     assert given.resume
 
 
-# Stopped, and gone on with -----------------------------------------------------------------------------------
+# Stopped and resumed -----------------------------------------------------------------------------------------
 
 
 def stopping(monkeypatch, step: int, method: str) -> None:
-    """A signal comes when a learner of this method has made so many steps; once."""
+    """Send one signal when a learner of this method reaches this step."""
     learn, stops = Learner.learn, [1]
 
     def learn_and_stop(self):
@@ -102,7 +102,7 @@ def stopping(monkeypatch, step: int, method: str) -> None:
 
 @pytest.mark.parametrize(("step", "method"), [(3, "Trssl"), (2, "Simclr")])
 def test_a_run_on_data_from_memory_goes_on_in_python(monkeypatch, step, method):
-    """Also one that was stopped while it learnt the features to begin with."""
+    """This holds too for a run that was stopped while it learnt its features."""
     settings = {"num_classes": 3, "start": "simclr", "start_steps": 4, "steps": 5, "epoch_steps": 5, **SIZES}
     whole = train_on(*arrays(), out="whole", device="cpu", **settings)
     stopping(monkeypatch, step, method)
@@ -114,7 +114,7 @@ def test_a_run_on_data_from_memory_goes_on_in_python(monkeypatch, step, method):
     assert {**resumed, "run": "", "seconds": 0} == {**whole, "run": "", "seconds": 0}
     weights = [Path(f"{name}/checkpoints/step-00000005/model.safetensors").read_bytes() for name in ("whole", "r")]
     assert weights[0] == weights[1]
-    again = train_on(*arrays(), out="r", resume=True, device="cpu", **settings)  # finished: its result
+    again = train_on(*arrays(), out="r", resume=True, device="cpu", **settings)  # returns the finished result
     assert again == resumed
 
 
@@ -140,7 +140,7 @@ def test_what_was_begun_in_memory_cannot_be_found_by_the_command_line(monkeypatc
     assert "resume=True" in message
 
 
-# In whose words ----------------------------------------------------------------------------------------------
+# Python names, not flags -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""--start: a run that begins with the network of another."""
+"""--start: a run that starts from the network of another run."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ def test_the_body_is_taken_over_and_the_head_is_drawn():
 
 @pytest.mark.parametrize("num_classes", [10, 12])
 def test_after_simclr_the_head_begins_as_the_means_and_clusters_of_this_run(num_classes):
-    """Whatever number of classes the features were learnt with."""
+    """This holds for any number of classes in the run that learnt the features."""
     assert run("train", "--method", "simclr", *SHORT, "--out", "first") == 0
     assert run("train", *SHORT, "--start", "first", "--out", "second", "--num-classes", num_classes) == 0
     begun = RunFolder(Path("second"))

@@ -1,4 +1,4 @@
-"""openworld export: other programs answer as the model does, and nobody else's file is touched."""
+"""openworld export: exported files predict as the model does, and export overwrites no other files."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
 
 @pytest.fixture(scope="module")
 def onnx_files(digits, photos, features, tmp_path_factory) -> dict[str, Exported]:
-    """By kind of run; the exporter takes its time."""
+    """Exported files by kind of run, made once because the exporter is slow."""
     folder, runs = tmp_path_factory.mktemp("onnx"), {"digits": digits, "photos": photos, "features": features}
     files = {}
     for kind, path in runs.items():
@@ -151,7 +151,7 @@ def test_without_the_packages_it_says_what_to_install(digits, refused, monkeypat
 
 
 def test_the_exporters_chatter_is_not_heard(digits, onnx_files):
-    """It chatters most in a new process. And what was exported before is replaced."""
+    """The exporter prints most in a new process. The test also replaces an earlier export."""
     shutil.copy(onnx_files["features"].path, "model.onnx")
     command = [sys.executable, "-m", "openworld", "export", digits, "model.onnx", "README.MD"]
     captured = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -270,7 +270,7 @@ def test_the_script_of_the_docs_sees_the_same_pixels_and_says_the_same(photos, o
 
 
 def answers_of_the_script(names: list[str]) -> list[list[str]]:
-    """Of the Python code in docs/export.md that begins with imports; it must need nothing else."""
+    """Return the output of the Python script in docs/export.md, which must run by itself."""
     (script,) = (block for block in re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL) if "onnxruntime" in block)
     Path("script.py").write_text(script)
     command = [sys.executable, "-W", "error", "script.py", *names]

@@ -1,4 +1,4 @@
-"""openworld export: the weights give the model back, and the cards say what is recorded."""
+"""openworld export: the weights restore the model, and the model cards state recorded facts."""
 
 import hashlib
 import json

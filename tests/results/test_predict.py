@@ -44,7 +44,7 @@ def digits_copy(digits_run):
 
 @pytest.fixture
 def pictures():
-    """Digits of the test part as files: PNG, gray and colour, and a folder in the folder."""
+    """Write test digits as gray and colour PNG files, some of them in a subfolder."""
     Path("pictures/more").mkdir(parents=True)
     test = read_benchmark("digits", Path()).test
     for number in range(6):
@@ -134,7 +134,7 @@ def test_links_and_odd_names_in_a_folder_are_no_reason_to_stop(capsys, digits_ru
     assert run(*arguments, "--out", "a.csv") == 0
     lines = Path("a.csv").read_bytes().splitlines()
     command = [sys.executable, "-m", "openworld", *arguments]
-    strictly = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}  # as it is in most places
+    strictly = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}  # as on most machines
     printed = subprocess.run(command, capture_output=True, check=True, env=strictly).stdout
     assert printed.splitlines() == lines
     assert len(lines) == 1 + 9

@@ -1,4 +1,4 @@
-"""The page of a run: what is on it, and that nothing in it acts by itself; and the page of several runs."""
+"""The report page of a run and of several runs: their content, and that no text on them runs as code."""
 
 import base64
 import html
@@ -183,7 +183,7 @@ def test_the_class_count_curve(copy):
 def test_a_hundred_classes_stay_small_and_closed():
     draw = np.random.default_rng(0)
     labels = np.repeat(np.arange(100), 12)
-    images = draw.integers(0, 256, (len(labels), 32, 32, 3), dtype=np.uint8)  # nothing is harder to compress
+    images = draw.integers(0, 256, (len(labels), 32, 32, 3), dtype=np.uint8)  # noise, which is the hardest to compress
     np.savez("hundred.npz", images=images, labels=labels)
     settings = ["--augment", "cifar", "--network", "small-32", "--steps", "1", "--epoch-steps", "1"]
     assert run("train", "hundred.npz", "--out", "r", "--uncertainty-views", "2", *settings, *HERE) == 0
@@ -292,7 +292,7 @@ def test_ticks_cover_the_range_with_few_round_numbers(low, high):
 
 @pytest.mark.parametrize("theme", [0, 1])
 def test_the_first_colours_are_told_apart_by_the_colour_blind(theme):
-    """As a person without red or without green cones sees them (Vienot, Brettel and Mollon 1999)."""
+    """Colours as seen without red or without green cones (Vienot, Brettel and Mollon 1999)."""
     style = Path(openworld.__file__).parent.joinpath("results/report/style.css").read_text()
     pairs = re.findall(r"--k\d: light-dark\((#\w{6}), (#\w{6})\)", style)
     assert len(pairs) == TOLD_APART

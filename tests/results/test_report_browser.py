@@ -1,4 +1,4 @@
-"""The page in a real browser: the distribution's Chromium, without a network, opened from disk."""
+"""The report page in a real browser: the system's Chromium, without a network, opened from disk."""
 
 import json
 import re
@@ -22,7 +22,7 @@ HOSTILE = '"><img src=x onerror=alert(1)>'
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory) -> dict[str, Path]:
-    """Of digits; of photos with names that would act if they could; and of both."""
+    """Pages of a run on digits, of a run on photos with hostile class names, and of both runs."""
     root = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pictures, "MOST_POINTS", 200)
@@ -51,7 +51,7 @@ def browser():
 
 @pytest.fixture
 def show(browser, pages):
-    """Opens a page; whatever it complains of, asks for or pops up fails the test."""
+    """Return a function that opens a page. Any error, request or dialog of the page fails the test."""
     complaints, opened = [], []
 
     def answer(name: str, width: int = 1280, scheme: str = "light"):
@@ -163,7 +163,7 @@ def test_the_legend_highlights_a_class_and_colours_can_be_true_ones(show):
     page = show("digits")
 
     def lit() -> set[int]:
-        """The classes of the points that are not dimmed."""
+        """Return the classes of the points that are not dimmed."""
         kind = "truth" if page.locator("[data-colour=truth]").get_attribute("aria-pressed") == "true" else "predicted"
         return set(
             page.evaluate(

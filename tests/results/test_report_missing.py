@@ -1,4 +1,4 @@
-"""The page of a run where something is missing, and what is refused."""
+"""The report page of a run with missing files, and the input that is refused."""
 
 import html
 import json

@@ -25,7 +25,7 @@ HERE = ["--device", "cpu", "--workers", "0"]
 
 
 def around(direction: int, number: int, spread: float = 0.1) -> torch.Tensor:
-    """Unit vectors near an axis; the first one lies on it."""
+    """Return unit vectors near an axis. The first one is on it."""
     noise = spread * torch.randn(number, 8, generator=torch.Generator().manual_seed(direction))
     noise[0] = 0
     return F.normalize(torch.eye(8)[direction] + noise)
@@ -42,20 +42,20 @@ def test_what_no_label_speaks_for_comes_first_the_largest_group_before_others():
 
 
 def test_a_choice_is_typical_of_its_surroundings():
-    unlabelled = torch.cat([around(1, 30), around(2, 1)])  # a group, and an outlier
+    unlabelled = torch.cat([around(1, 30), around(2, 1)])  # a group and an outlier
     (chosen,) = choose(unlabelled, around(0, 5), 1)
     most_central = (unlabelled @ unlabelled[:30].mean(dim=0)).argsort(descending=True)[:3]
     assert chosen in most_central.tolist()
 
 
 def test_near_a_choice_little_is_left_to_gain():
-    """Otherwise the second choice would be the neighbour of the first."""
+    """Otherwise the second choice would be a neighbour of the first."""
     unlabelled = torch.cat([around(1, 30, 0.01), around(2, 5)])
     assert choose(unlabelled, around(0, 5), 2)[1] >= 30
 
 
 def test_fewer_choices_are_the_first_of_more_and_none_is_made_twice():
-    unlabelled = torch.cat([around(1, 6), around(1, 6), around(2, 6)])  # some are there twice
+    unlabelled = torch.cat([around(1, 6), around(1, 6), around(2, 6)])  # some are duplicates
     everything = choose(unlabelled, around(0, 5), 18)
     assert sorted(everything) == list(range(18))
     assert choose(unlabelled, around(0, 5), 7) == everything[:7]
@@ -78,7 +78,7 @@ def test_the_reason_names_the_doubt_or_what_is_typical():
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory) -> Path:
-    """Photos, and a run on them."""
+    """A folder with photos and a run on them."""
     folder = tmp_path_factory.mktemp("suggest")
     train_on(write_photos(folder / "photos"), out=folder / "r", device="cpu", workers=0, **TINY)
     return folder
@@ -86,7 +86,7 @@ def kept(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def photos(kept) -> Path:
-    """A copy of them, in the working directory."""
+    """A copy of the photos and the run in the working directory."""
     shutil.copytree(kept, Path(), dirs_exist_ok=True)
     points_to(Path("photos"))
     return Path("photos")
@@ -157,7 +157,7 @@ def test_what_was_filled_in_is_trained_on_and_a_new_class_becomes_known(photos, 
 def test_names_that_people_gave_are_used(photos, capsys):
     before = told(capsys, "--count", 30)["suggestions"]
     assert "novel-1" in {chosen["guess"] for chosen in before}
-    Path("r/names.json").write_text('{"novel-1": "dog"}')  # found, but nothing new
+    Path("r/names.json").write_text('{"novel-1": "dog"}')  # a novel class turned out to be a seen one
     answer = told(capsys, "--count", 30)
     assert [chosen["path"] for chosen in answer["suggestions"]] == [chosen["path"] for chosen in before]
     assert {chosen["guess"] for chosen in answer["suggestions"]} <= {"cat", "dog"}

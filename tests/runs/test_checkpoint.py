@@ -1,4 +1,4 @@
-"""Checkpoints survive crashes, and damage does not go unnoticed."""
+"""Checkpoints survive crashes, and damaged ones are detected."""
 
 import os
 import shutil
@@ -81,7 +81,7 @@ class Crash(Exception):
 
 
 def crash_at(monkeypatch, call: tuple[object, str], number: int, cleans_up: bool) -> None:
-    """Let one call of a function fail; a power cut, unlike an exception, leaves no time to clean up."""
+    """Let one call of a function fail. Unlike an exception, a power cut leaves no time to clean up."""
     owner, name = call
     original, remaining = getattr(owner, name), [number]
 

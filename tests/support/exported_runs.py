@@ -1,4 +1,4 @@
-"""Runs on gray images, photos and features, to be exported."""
+"""Fixtures: runs on gray images, photos and features, for the tests of `openworld export`."""
 
 import shutil
 from pathlib import Path
@@ -17,7 +17,7 @@ TINY = ["--steps", 4, "--epoch-steps", 2, "--uncertainty-views", 2, "--device", 
 
 @pytest.fixture(scope="module", name="digits")
 def digits_fixture(tmp_path_factory) -> Path:
-    """A run on gray images, of which people named a found class and put two together."""
+    """A run on gray images in which a user renamed a novel class and merged two others."""
     path = tmp_path_factory.mktemp("runs") / "digits"
     assert run("train", *TINY, "--batch-labelled", 16, "--batch-unlabelled", 32, "--out", path) == 0
     classes = Classes.of(RunFolder(path)).renamed("novel-3", "delivery | van").merged(["novel-1", "novel-5"])
@@ -27,7 +27,7 @@ def digits_fixture(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module", name="photos")
 def photos_fixture(tmp_path_factory) -> Path:
-    """A run on photos, of which the network sees the middle."""
+    """A run on photos. The network sees a centre crop of each."""
     folder = tmp_path_factory.mktemp("photos")
     data = write_photos(folder / "data", sides=(20,))
     settings = ["--image-size", 16, "--augment", "photos", "--workers", 0]
@@ -57,7 +57,7 @@ def model_of(path: Path) -> Model:
 
 
 def samples_for(model: Model, count: int) -> torch.Tensor:
-    """Other ones than those of the export's own check."""
+    """Return random samples that differ from those that export uses for its own check."""
     draw = np.random.default_rng(1)
     if model.takes_images:
         return torch.from_numpy(draw.integers(0, 256, (count, *model.sample_shape), dtype=np.uint8))

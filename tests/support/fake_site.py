@@ -14,14 +14,14 @@ from openworld.data.dataset import Dataset, Files, Part
 
 @dataclass
 class Site:
-    """What the server has, how it behaves, and what was requested of it."""
+    """The files of the server, its behaviour, and the requests that it got."""
 
     address: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     knows_range: bool = True
     sends_length: bool = True
     breaks_after: int | None = None
-    """Bytes of a body after which the connection is closed."""
+    """Number of bytes of a body after which the server closes the connection."""
     status: int = 200
     requested_ranges: list[str | None] = field(default_factory=list)
     bytes_sent: int = 0
@@ -49,15 +49,15 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         body = body[: self.site.breaks_after]
-        self.site.bytes_sent += len(body)  # first: whoever has read it all may look at once
+        self.site.bytes_sent += len(body)  # count first: a client may look as soon as it has read everything
         self.wfile.write(body)
 
     def log_message(self, *_args):
-        """Says nothing."""
+        """Print nothing."""
 
 
 def read_toy(folder: Path) -> Dataset:
-    """A class for each line of names.txt, and one image of each."""
+    """Read a data set with a class for each line of names.txt, and one image of each class."""
     names = tuple((folder / "names.txt").read_text().split())
     part = Part(Files(folder, tuple(f"images/{name}.jpg" for name in names)), np.arange(len(names)))
     for position in range(len(names)):

@@ -1,4 +1,4 @@
-"""Files that stand for a person's own images, and what is made of them."""
+"""Empty files in place of user images, and helpers to read them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Results in a folder of the test's own, the rows that they make, and the scripts that read them."""
+"""Recorded results in a temporary folder, the rows that they give, and the scripts that read them."""
 
 import importlib.util
 import json
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(name="results")
 def results_fixture(tmp_path, monkeypatch):
-    """Records some results in a folder of the test's own."""
+    """Return a function that records results in a temporary folder."""
     monkeypatch.setattr(recorded, "results_dir", lambda: tmp_path)
     folder = tmp_path / "tables"
     folder.mkdir()
@@ -28,13 +28,13 @@ def results_fixture(tmp_path, monkeypatch):
 
 
 def ours(item: str = "table1", data: str = "cifar100") -> list[tuple[str, ...]]:
-    """The rows of a data set that are not printed in the paper, as people are shown them."""
+    """Return our rows of a data set as users see them, without the rows of the paper."""
     rows = [row for row in table_of(item).texts() if row[0].startswith(f"{data}, ")]
     return [row for row in rows if not row[0].endswith(" (paper)")]
 
 
 def script(name: str, monkeypatch):
-    """One of benchmarks/, which import one another as scripts do."""
+    """Import a script of benchmarks/. Scripts import one another, so their folder joins the path."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "benchmarks" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""Pillow's shift of hue, as a reference."""
+"""A hue shift with Pillow, as a reference for ours."""
 
 import numpy as np
 from PIL import Image

@@ -1,4 +1,4 @@
-"""Pages of runs, and how a test reads them."""
+"""Report pages of runs, and helpers to read them."""
 
 import html
 import json
@@ -26,7 +26,7 @@ HOSTILE = '"><img src=x onerror=alert(1)><script>alert(2)<!--'
 
 @pytest.fixture(autouse=True)
 def _few_points(monkeypatch):
-    """t-SNE of all points would take seconds each time."""
+    """Plot few points: t-SNE of all points would take seconds for each page."""
     monkeypatch.setattr(pictures, "MOST_POINTS", 60)
 
 
@@ -37,7 +37,7 @@ def digits_run_fixture(tmp_path_factory) -> RunFolder:
 
 @pytest.fixture(name="copy")
 def copy_fixture(digits_run) -> RunFolder:
-    """The run, to be changed."""
+    """A copy of the run that a test may change."""
     return RunFolder(shutil.copytree(digits_run.path, Path("copy").absolute()))
 
 
@@ -53,7 +53,7 @@ def data_in(page: str) -> dict:
 
 
 def text_of(page: str) -> str:
-    """As it is read."""
+    """Return the text that a reader sees."""
     page = re.sub(r"<(style|script|title).*?</\1>", "", page, flags=re.S)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
 
@@ -63,13 +63,13 @@ def headings(page: str) -> list[str]:
 
 
 def say(folder: RunFolder, noise: float = 0.3) -> None:
-    """Let the network have said the truth, most of the time, with novel outputs in another order."""
+    """Change the logits of a run so that most predictions are correct, with novel outputs in another order."""
     source, outputs = torch.Generator().manual_seed(0), {}
-    for part, said in read_outputs(folder).items():
-        num_classes = said.logits.shape[1]
-        logits = noise * torch.randn(said.logits.shape, generator=source)
+    for part, output in read_outputs(folder).items():
+        num_classes = output.logits.shape[1]
+        logits = noise * torch.randn(output.logits.shape, generator=source)
         seen = num_classes // 2
-        meant = torch.where(said.truth < seen, said.truth, num_classes - 1 - (said.truth - seen))
-        logits[torch.arange(len(logits)), meant] += 1
-        outputs[part] = changed(said, logits=logits)
+        targets = torch.where(output.truth < seen, output.truth, num_classes - 1 - (output.truth - seen))
+        logits[torch.arange(len(logits)), targets] += 1
+        outputs[part] = changed(output, logits=logits)
     write_outputs(folder, outputs)

@@ -15,7 +15,7 @@ def write(path: Path, content: str | bytes = b"") -> Path:
 
 
 def cifar_records(labels: list[tuple[int, ...]]) -> tuple[bytes, np.ndarray]:
-    """Records as published, and the (N, 32, 32, 3) pixels in them."""
+    """Return records in the published format, and the (N, 32, 32, 3) pixels in them."""
     pixels = np.random.default_rng(0).integers(0, 256, (len(labels), 32, 32, 3), dtype=np.uint8)
     rows = [bytes(label) + image.transpose(2, 0, 1).tobytes() for label, image in zip(labels, pixels, strict=True)]
     return b"".join(rows), pixels

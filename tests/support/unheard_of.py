@@ -1,7 +1,7 @@
-"""Methods of which the engine knows nothing.
+"""Methods that openworld does not know, to test that training works with any method.
 
-One asks for everything that it may, one is fitted once, one keeps its classes in a buffer, one learns by a gradient
-through a gradient step, one chooses among its heads.
+`Demanding` uses every option that a method has. `Clusters` is fitted once. `Prototypes` keeps its classes in a buffer.
+`Bilevel` learns by a gradient through a gradient step. `Choosy` chooses one of its heads.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from openworld.ops.schedule import Pace
 
 @dataclass(frozen=True, kw_only=True)
 class DemandingOptions(MethodOptions):
-    """A head of three parts, other views, a teacher, a frozen stem, rates and a schedule of its own."""
+    """Uses a head of three parts, other views, a teacher, a frozen stem, and its own rates and schedule."""
 
     epsilon: float = 0.5
-    """How much the views' agreement counts."""
+    """Weight of the agreement of the views."""
 
     @classmethod
     def method(cls):
@@ -81,7 +81,7 @@ class Demanding(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class ClustersOptions(MethodOptions):
-    """Clusters of the features as they are: fitted once."""
+    """Clusters the features once and does not train them."""
 
     @classmethod
     def method(cls):
@@ -98,7 +98,7 @@ class Clusters(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class PrototypesOptions(MethodOptions):
-    """Running means of what each class is answered for, in a buffer that the loss itself moves."""
+    """Keeps the running mean of the samples predicted as each class, in a buffer that the loss updates."""
 
     @classmethod
     def method(cls):
@@ -124,14 +124,14 @@ class Prototypes(Method):
         logits = network.head(features) / 0.1
         targets = torch.cat([batch.labels, logits[len(batch.labels) :].argmax(dim=1)])
         with torch.no_grad():
-            shares = F.one_hot(targets, len(network.head.centres)).float()
-            network.head.centres.lerp_(shares.T @ F.normalize(features), 0.1)
+            one_hot = F.one_hot(targets, len(network.head.centres)).float()
+            network.head.centres.lerp_(one_hot.T @ F.normalize(features), 0.1)
         return StepResult(F.cross_entropy(logits, targets))
 
 
 @dataclass(frozen=True, kw_only=True)
 class BilevelOptions(MethodOptions):
-    """Samples are weighed by a net that learns what a step on them does to the labelled ones (as in DS3L, OpenLDN)."""
+    """Weights samples by a network that learns how a step on them changes the labelled loss (as in DS3L, OpenLDN)."""
 
     @classmethod
     def method(cls):
@@ -171,7 +171,7 @@ class Bilevel(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class ChoosyOptions(MethodOptions):
-    """Two heads, of which the one with the lower loss of an epoch answers (as in UNO)."""
+    """Has two heads and predicts with the one that had the lower loss in the epoch (as in UNO)."""
 
     @classmethod
     def method(cls):

@@ -1,4 +1,4 @@
-"""Small worlds for the tests."""
+"""Small data sets, runs and other helpers that many tests share."""
 
 import math
 import signal
@@ -29,14 +29,14 @@ RUNTIME = Runtime(device=CPU, data_dir=Path("nowhere"), quiet=True)
 
 
 def run(*arguments: object) -> int:
-    """The exit code of the command line."""
+    """Run the command line and return its exit code."""
     with pytest.raises(SystemExit) as stopped:
         main([str(argument) for argument in arguments])
     return stopped.value.code
 
 
 def training_set(labelled: Tensor, labels: Tensor, unlabelled: Tensor, prior: Tensor, num_seen: int, augment: str):
-    """What training would see of these samples."""
+    """Return the training set that training would get for these samples."""
     samples = InMemory(unlabelled, CPU)
     mean, std = statistics(samples)
     return TrainingSet(
@@ -56,7 +56,7 @@ def tensors_of(batch: Batch) -> tuple[Tensor, ...]:
 
 
 def cosine_head(num_classes: int) -> Callable[[int, torch.Generator], CosineHead]:
-    """What builds the usual head."""
+    """Return a function that builds the default head."""
     return lambda width, source: CosineHead.drawn(width, num_classes, source)
 
 
@@ -71,7 +71,7 @@ class Stop(Exception):
 
 
 def stopped(path: str, config: Config, step: int) -> None:
-    """A run whose process dies, as far as the run folder can tell, when it has made this many steps."""
+    """Train a run that ends after `step` steps with an exception, as if its process had died."""
     learn = Learner.learn
 
     def learn_or_die(self):
@@ -86,7 +86,7 @@ def stopped(path: str, config: Config, step: int) -> None:
 
 
 def interrupted(path: str, config: Config, step: int) -> RunFolder:
-    """A run that a signal stops when it has made this many steps."""
+    """Train a run that a signal stops after `step` steps, and return it."""
     learn = Learner.learn
 
     def learn_and_interrupt(self):
@@ -102,7 +102,7 @@ def interrupted(path: str, config: Config, step: int) -> RunFolder:
 
 
 def last_checkpoint(run: RunFolder) -> dict[str, bytes]:
-    """The files of a finished run's last step."""
+    """Return the files of the last checkpoint of a finished run."""
     folder = run.checkpoints / f"step-{run.config().training.steps:08d}"
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -112,7 +112,7 @@ def lines_without_clock(run: RunFolder) -> list[dict]:
 
 
 def flags_of_commands() -> dict[str, list[str]]:
-    """Of every command, those of `data` as `data check` and so on."""
+    """Return the flags of every command. The commands of `data` are listed as `data check` and so on."""
     commands = dict(make_parser()._subparsers._group_actions[0].choices)
     verbs = commands.pop("data")._subparsers._group_actions[0].choices
     commands |= {f"data {verb}": parser for verb, parser in verbs.items()}
@@ -120,7 +120,10 @@ def flags_of_commands() -> dict[str, list[str]]:
 
 
 def write_photos(root: Path, sides: tuple[int, ...] = (12,), labelled: int = 6, unlabelled: int = 30, test: int = 4):
-    """A data folder with two known classes and one that only the test part names; noise in the colour of its class."""
+    """Write a data folder with two seen classes and one that only the test part names.
+
+    Each image is noise in the colour of its class.
+    """
     draw = np.random.default_rng(0)
     colours = {"cat": (200, 60, 60), "dog": (60, 200, 60), "fox": (60, 60, 200)}
     counts = {f"labelled/{name}": (name, labelled) for name in ("cat", "dog")}
@@ -141,5 +144,5 @@ def noise_images(count: int, channels: int, size: int) -> Tensor:
 
 
 def assert_about(observed: float, probability: float, count: int) -> None:
-    """Four standard deviations of a binomial draw."""
+    """Assert that a proportion is within four standard deviations of a binomial draw."""
     assert abs(observed - probability) < 4 * math.sqrt(probability * (1 - probability) / count)

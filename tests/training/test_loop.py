@@ -1,4 +1,4 @@
-"""Promises of a whole run: repeatable, resumable, blind to the hidden labels, careful with what is there."""
+"""A whole run is repeatable and resumable, does not use hidden labels, and overwrites no existing files."""
 
 import dataclasses
 import json
@@ -52,7 +52,7 @@ def uninterrupted(tmp_path_factory) -> RunFolder:
 
 
 def test_losses_follow_the_golden_trajectory(monkeypatch):
-    """Within 2%: CPUs and releases of torch differ in the last bits, and 20 steps let the differences grow."""
+    """The tolerance is 2%: CPUs and torch versions differ in the last bits, and the differences grow in 20 steps."""
     losses = []
     original = Trssl.loss
 
@@ -139,7 +139,7 @@ def test_a_signal_saves_a_checkpoint_and_says_how_to_go_on(number, code):
 
 @pytest.mark.parametrize("name", ["write_answers", "summarise"])
 def test_a_signal_after_the_last_step_is_obeyed_too(name, monkeypatch):
-    """Or the next stage, which begins with this run, would begin."""
+    """Otherwise the next stage, which starts from this run, would begin."""
     original = getattr(training_module, name)
 
     def interrupted(*arguments):
@@ -184,7 +184,7 @@ def test_the_time_that_a_damaged_checkpoint_lost_counts():
     for name in ("step-00000006", "step-00000007"):
         for part in (run.checkpoints / name).glob("*.safetensors"):
             part.write_bytes(b"")
-    stopped("r", 4)  # which goes on from step 3, and dies
+    stopped("r", 4)  # resumes from step 3 and dies at step 4
     assert 2000 <= trained("r").summary()["seconds"] < 2100
 
 
@@ -241,7 +241,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_is_told(monkeypatch):
 
 
 def test_a_disk_without_room_ends_with_one_line_and_code_2():
-    """The checkpoint before the first step shows that there is no room for any."""
+    """The checkpoint before the first step already fails, because there is no room for it."""
     command = [sys.executable, "-c", WITH_LITTLE_ROOM, *flags(9), "--out", "r"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
@@ -287,8 +287,8 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(uninterrupted
 def test_student_and_averaged_model_track_each_other(monkeypatch):
     """The averaged model evaluates and measures uncertainty, so it must be as good a network as the student.
 
-    At a learning rate and weight decay that turn the weights over in 200 steps; the control shows that an average
-    over as many, as in the probes in which the averaged model was useless, would be noticed.
+    The learning rate and weight decay turn the weights over in 200 steps. The control averages over 200 steps, as in
+    the early trials in which the averaged model was useless, and shows that the test would notice this.
     """
     fast_turnover = {"steps": 240, "epoch_steps": 60, "lr": 0.1, "weight_decay": 5e-3}
     config = replace(digits("digits"), {**fast_turnover, "batch_unlabelled": 32, "uncertainty_views": 2})
@@ -308,7 +308,7 @@ def blend(average, network, share: float) -> None:
 
 
 def test_a_run_stopped_within_an_epoch_can_be_evaluated():
-    """Its averaged model has seen more steps than its last evaluation: BatchNorm's statistics must have, too."""
+    """Its averaged model is newer than its last evaluation, so the BatchNorm statistics must be newer too."""
     config = replace(digits("digits"), {"steps": 200, "epoch_steps": 200, "lr": 0.1, "batch_unlabelled": 64})
     run, warnings = worlds.interrupted("r", config, step=60), []
     scores = evaluate_run(run, "test", RUNTIME, warnings.append)
@@ -336,7 +336,7 @@ def test_a_run_that_began_in_the_folder_meanwhile_is_not_taken_over():
 
 
 def test_the_command_does_not_show_a_result_that_is_not_its_own(monkeypatch, capsys):
-    monkeypatch.setattr(RunFolder, "new", lambda path: RunFolder(path))  # as if nothing had been there a moment ago
+    monkeypatch.setattr(RunFolder, "new", lambda path: RunFolder(path))  # as if the folder had been empty a moment ago
     trained("r")
     assert worlds.run("train", *flags(2), "--out", "r") == 2
     assert "another run has begun in this folder" in capsys.readouterr().err
@@ -385,7 +385,7 @@ def test_a_configuration_edited_under_its_checkpoints_is_noticed():
 
 
 def test_the_default_finds_the_novel_classes():
-    """The recipe of the README, whole, on the seed on which earlier versions merged two classes."""
+    """The full recipe of the README, with the seed for which earlier versions merged two classes."""
     summary = trained("r", replace(digits("digits"), {"seed": 0})).summary()
     assert summary["novel"] > 94
     assert summary["all"] > 96

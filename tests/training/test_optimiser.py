@@ -23,7 +23,7 @@ IMAGES = torch.randint(0, 256, (32, 1, 8, 8), dtype=torch.uint8, generator=gener
 
 
 class HeadWithMore(nn.Module):
-    """Answers by cosines, and has another layer, which a method trains."""
+    """Predicts by cosines and has another layer, which a method trains."""
 
     def __init__(self, width: int, source: torch.Generator):
         super().__init__()
@@ -41,7 +41,7 @@ def small_network(build_head=COSINES) -> Network:
 
 
 def optimiser_of(network: Network, training: Training = SHORT) -> Optimiser:
-    """That trains all."""
+    """Return an optimiser that trains all parameters."""
     return Optimiser(network, training, lambda name: Pace())
 
 
@@ -50,7 +50,7 @@ def loss_of(network, scale: float = 1.0):
 
 
 def update(optimiser: Optimiser, loss: Tensor, step: int) -> None:
-    """As the learner does it: step and rate are tensors on the device, so that a recorded step can read them."""
+    """Update as the learner does. Step and rate are tensors on the device, so that a CUDA graph can read them."""
     pace = torch.tensor((step, warmup_and_cosine(step, SHORT)), dtype=torch.float64)
     optimiser.update(loss, rate=pace[1], step=pace[0])
 
@@ -70,12 +70,12 @@ def test_a_run_of_one_step_has_a_learning_rate():
 @pytest.mark.parametrize(
     ("lr", "weight_decay", "steps", "horizon"),
     [
-        (0.1, 1e-4, 204_800, 500),  # the paper's run: a twentieth of the 10,000 steps in which weights turn over
+        (0.1, 1e-4, 204_800, 500),  # the paper's run: a twentieth of the 10,000 steps of a weight turnover
         (0.1, 5e-4, 8_000, 100),
         (0.4, 5e-4, 8_000, 25),
         (0.1, 5e-4, 700, 35),  # a short run: a twentieth of it
         (0.1, 0.0, 1_000_000, 50_000),
-        (0.1, 1e-4, 10, 1),  # hardly a run: no averaging
+        (0.1, 1e-4, 10, 1),  # too few steps: no averaging
     ],
 )
 def test_averaging_horizon_follows_from_lr_weight_decay_and_length(lr, weight_decay, steps, horizon):
@@ -108,20 +108,20 @@ def test_muon_turns_all_matrices_but_the_heads_by_its_rate_and_leaves_their_norm
     optimiser = optimiser_of(network, TURNING)
     named = dict(network.named_parameters())
     before = {name: p.detach().clone() for name, p in named.items()}
-    update(optimiser, network.head.other(network(IMAGES.float() / 255)).square().sum(), 9)  # where the rate is highest
+    update(optimiser, network.head.other(network(IMAGES.float() / 255)).square().sum(), 9)  # the rate is highest here
     matrices = {name for name, p in named.items() if p.dim() > 1} - {"head.classes.weight"}
     assert matrices > {"head.other.weight", "body.stem.0.conv.weight"}
     assert optimiser.muon.momenta.keys() == matrices
     for name in matrices:
         old, new = before[name], named[name].detach()
         assert new.norm() == pytest.approx(old.norm().item(), rel=1e-5)
-        across = (old * (new - old)).sum() / old.norm() ** 2  # what went along the matrix itself is taken back
+        across = (old * (new - old)).sum() / old.norm() ** 2  # the norm is restored, so this part is small
         assert abs(across) < TURNING.muon**2
         assert 0.5 < (new - old).norm() / old.norm() / TURNING.muon < 1.01, name
 
 
 def test_muon_is_the_published_update_up_to_the_norms():
-    """torch has one, for plain matrices alone and in bfloat16: its directions must be ours, momentum included."""
+    """torch has Muon for plain matrices, in bfloat16. Its directions and ours must agree, momentum included."""
     ours, theirs = (nn.Parameter(torch.randn(6, 10, generator=generator(0, "test"))) for _ in range(2))
     muon = Muon({"w": ours})
     norm = ours.detach().norm()
@@ -148,7 +148,7 @@ def test_orthogonal_matrices_have_singular_values_about_one_and_the_same_vectors
 
 
 def test_matrices_of_one_stack_do_not_touch_each_other():
-    """Wide, square, tall and convolutions in either memory layout, each alone and all together."""
+    """Wide, square and tall matrices, and convolutions in both memory layouts: each alone and all together."""
     shapes = [(4, 9), (4, 4), (7, 4), (4, 2, 3, 3), (4, 2, 3, 3), (4, 3, 1, 1)]
     source = generator(0, "test")
     first, gradients = ([torch.randn(shape, generator=source) for shape in shapes] for _ in range(2))
@@ -200,10 +200,10 @@ def test_a_step_that_is_not_finite_changes_no_weight_and_is_named(scale, trainin
     assert optimiser.failure() is None
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
     update(optimiser, loss_of(network, scale), 1)
-    update(optimiser, loss_of(network), 2)  # nothing counts after a failure
+    update(optimiser, loss_of(network), 2)  # updates after a failure have no effect
     assert optimiser.failure() == 1
     for name, parameter in network.named_parameters():
-        rounding = 1e-6 if name == "head.weight" else 0  # the head is brought to unit length again
+        rounding = 1e-6 if name == "head.weight" else 0  # the head is normalised again
         torch.testing.assert_close(parameter, before[name], rtol=0, atol=rounding, msg=name)
 
 

@@ -1,4 +1,4 @@
-"""`openworld bench` and the authors' arrangement: they measure what they say. Speed itself is recorded, not tested."""
+"""`openworld bench` and benchmarks/authors.py measure every part. Speed itself is recorded, not tested."""
 
 import json
 
@@ -27,7 +27,7 @@ def test_everything_is_measured(capsys):
     result = json.loads(captured.out)
     names = (*TIMES, "set_up_s", "peak_memory_gib", "matrix_peak_tflops", "images_per_s")
     assert all(result[name] > 0 for name in names)
-    # No bound by 1: on some CPUs convolutions are faster than a large matrix product (162 and 117 GFLOP/s on one).
+    # It may exceed 1: on some CPUs convolutions are faster than a large matrix product (162 and 117 GFLOP/s on one).
     reached = result["tflop_per_step"] / (result["step_ms"] / 1000)
     assert result["share_of_peak"] == pytest.approx(reached / result["matrix_peak_tflops"])
     assert reached > 0
@@ -54,7 +54,7 @@ def test_a_person_gets_tables(capsys):
         assert text in captured.out
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns of forking beside threads
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns when a process with threads forks
 def test_the_authors_arrangement_is_measured():
     lines = []
     theirs = authors.measure_authors(step_cost.make_workload(RUNTIME), RUNTIME, lines.append)
