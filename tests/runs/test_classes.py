@@ -15,8 +15,8 @@ CLASSES = Classes(("cat", "dog", "novel-1", "novel-2", "novel-3"), num_seen=2)
 
 def test_without_names_every_output_is_a_class_of_its_own():
     shares = torch.rand(4, 5)
-    assert CLASSES.names == CLASSES.of_outputs == CLASSES.outputs
-    assert torch.equal(CLASSES.combined(shares), shares)
+    assert CLASSES.names == CLASSES.name_of_each_output == CLASSES.outputs
+    assert torch.equal(CLASSES.sum_by_class(shares), shares)
 
 
 def test_a_name_takes_the_place_of_the_number():
@@ -32,15 +32,15 @@ def test_a_name_takes_the_place_of_the_number():
 
 def test_merged_outputs_are_one_class_with_the_sum_of_their_shares():
     merged = CLASSES.merged(["novel-3", "novel-1"])
-    assert merged.of_outputs == ("cat", "dog", "novel-3", "novel-2", "novel-3")
+    assert merged.name_of_each_output == ("cat", "dog", "novel-3", "novel-2", "novel-3")
     assert merged.names == ("cat", "dog", "novel-3", "novel-2")
     shares = torch.tensor([[0.1, 0.2, 0.3, 0.15, 0.25]])
-    torch.testing.assert_close(merged.combined(shares), torch.tensor([[0.1, 0.2, 0.55, 0.15]]))
+    torch.testing.assert_close(merged.sum_by_class(shares), torch.tensor([[0.1, 0.2, 0.55, 0.15]]))
 
 
 def test_a_merged_class_is_named_as_one_and_grows():
     van = CLASSES.merged(["novel-1", "novel-2"]).renamed("novel-1", "van")
-    assert van.of_outputs == ("cat", "dog", "van", "van", "novel-3")
+    assert van.name_of_each_output == ("cat", "dog", "van", "van", "novel-3")
     assert van.merged(["van", "novel-3"]).names == ("cat", "dog", "van")
     assert van.merged(["novel-3", "van"]).names == ("cat", "dog", "novel-3")
 
@@ -49,7 +49,7 @@ def test_the_same_name_merges_and_a_known_name_joins_the_known_class():
     assert CLASSES.renamed("novel-1", "van").renamed("novel-3", "van").names == ("cat", "dog", "van", "novel-2")
     joined = CLASSES.renamed("novel-2", "dog")
     assert joined.names == ("cat", "dog", "novel-1", "novel-3")
-    assert joined.combined(torch.eye(5))[3].tolist() == [0, 1, 0, 0]
+    assert joined.sum_by_class(torch.eye(5))[3].tolist() == [0, 1, 0, 0]
     assert Classes(("a  cat", "dog", "novel-1"), num_seen=2).renamed("novel-1", "a  cat").names == ("a  cat", "dog")
 
 

@@ -56,7 +56,7 @@ def resolve_settings(requested: dict[str, Any], dataset: Dataset, device: torch.
     methods = methods_of(config.method, requested.get("start", config.training.start))
     mine = {option.key for option in options(*methods)}
     settled = replace(config, with_absolute_paths({key: value for key, value in requested.items() if key in mine}))
-    refuse_idle_settings(requested, config, settled, dataset)
+    refuse_unused_settings(requested, config, settled, dataset)
     return with_its_steps(settled, requested)
 
 
@@ -83,7 +83,7 @@ def with_absolute_paths(requested: dict[str, Any]) -> dict[str, Any]:
     return {**requested, **paths}
 
 
-def refuse_idle_settings(requested: dict[str, Any], usual: Config, config: Config, dataset: Dataset) -> None:
+def refuse_unused_settings(requested: dict[str, Any], usual: Config, config: Config, dataset: Dataset) -> None:
     """What was asked for in vain. A default asks for nothing, nor does what would be so anyway."""
     for name in ("novel", "labelled", "imbalance"):
         if dataset.is_labelled is not None and requested.get(name, getattr(Problem, name)) != getattr(Problem, name):

@@ -42,7 +42,7 @@ class Classes:
         return cls(tuple(facts["class_names"]), split.num_seen, given)
 
     @property
-    def of_outputs(self) -> tuple[str, ...]:
+    def name_of_each_output(self) -> tuple[str, ...]:
         """The name of each output."""
         return tuple(self.given.get(output, output) for output in self.outputs)
 
@@ -50,19 +50,19 @@ class Classes:
     def outputs_by_name(self) -> dict[str, list[str]]:
         """What each class is made of."""
         made_of: dict[str, list[str]] = {}
-        for output, name in zip(self.outputs, self.of_outputs, strict=True):
+        for output, name in zip(self.outputs, self.name_of_each_output, strict=True):
             made_of.setdefault(name, []).append(output)
         return made_of
 
     @property
     def names(self) -> tuple[str, ...]:
         """The M classes, each once; the seen ones first."""
-        return tuple(dict.fromkeys(self.of_outputs))
+        return tuple(dict.fromkeys(self.name_of_each_output))
 
-    def combined(self, shares_NK: Tensor) -> Tensor:
+    def sum_by_class(self, shares_NK: Tensor) -> Tensor:
         """(N, M): what the outputs of one name have together."""
         position = {name: number for number, name in enumerate(self.names)}
-        columns = torch.tensor([position[name] for name in self.of_outputs], device=shares_NK.device)
+        columns = torch.tensor([position[name] for name in self.name_of_each_output], device=shares_NK.device)
         return shares_NK.new_zeros(len(shares_NK), len(self.names)).index_add_(1, columns, shares_NK)
 
     def renamed(self, found: str, name: str) -> "Classes":

@@ -96,7 +96,7 @@ def outputs_of(
 # As people read them --------------------------------------------------------------------------------------------
 
 
-class Answer(NamedTuple):
+class TopPrediction(NamedTuple):
     """What is predicted for one sample."""
 
     prediction: str
@@ -104,17 +104,17 @@ class Answer(NamedTuple):
     runner_up: str
 
 
-def answers(shares_NM: Tensor, classes: Classes) -> Iterator[Answer]:
+def top_predictions(shares_NM: Tensor, classes: Classes) -> Iterator[TopPrediction]:
     """From the shares of the classes to the best one, and the one after it."""
     names = classes.names
     best = shares_NM.topk(min(2, len(names)), dim=1)
     for confidences, places in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-        yield Answer(names[places[0]], confidences[0], names[places[1]] if len(places) > 1 else "")
+        yield TopPrediction(names[places[0]], confidences[0], names[places[1]] if len(places) > 1 else "")
 
 
 def class_probabilities(logits_NK: Tensor, classes: Classes, temperature: float) -> Tensor:
     """(N, M) the probability of each class."""
-    return classes.combined((logits_NK / temperature).softmax(dim=1))
+    return classes.sum_by_class((logits_NK / temperature).softmax(dim=1))
 
 
 def class_sizes(said: Outputs, classes: Classes, temperature: float) -> dict[str, int]:
@@ -127,7 +127,7 @@ def write_predictions(run: RunFolder, outputs: dict[str, Outputs], classes: Clas
     """predictions.csv: for every unlabelled and test sample."""
     rows = []
     for part, said in outputs.items():
-        found = answers(class_probabilities(said.logits, classes, temperature), classes)
+        found = top_predictions(class_probabilities(said.logits, classes, temperature), classes)
         for sample, spread, answer in zip(said.samples, said.uncertainty.tolist(), found, strict=True):
             confidence, spread = f"{answer.confidence:.4f}", f"{spread:.4f}"
             rows.append((sample, part, answer.prediction, confidence, spread, answer.runner_up))
