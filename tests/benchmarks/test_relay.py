@@ -327,7 +327,7 @@ def test_a_run_without_a_checkpoint_has_nothing_to_carry(here, refused):
     assert refused("relay", "pack", here.path, "relay").endswith(
         "has no sound checkpoint: there is nothing to carry yet"
     )
-    assert refused("relay", "pack", "nowhere", "relay") == "openworld: nowhere is not a run: there is no such folder"
+    assert "nowhere is not a run" in refused("relay", "pack", "nowhere", "relay")
     assert not Path("relay").exists()
 
 

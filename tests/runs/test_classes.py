@@ -20,7 +20,7 @@ def test_without_names_every_output_is_a_class_of_its_own():
 
 
 def test_a_name_takes_the_place_of_the_number():
-    with pytest.raises(UserError, match=r"novel-2: its new name '.udcff' is not valid UTF-8"):
+    with pytest.raises(UserError, match=r"novel-2: .*'.udcff' is not valid UTF-8"):
         CLASSES.renamed("novel-2", "\udcff")
     named = CLASSES.renamed("novel-2", "  delivery   van ")
     assert named.names == ("cat", "dog", "novel-1", "delivery van", "novel-3")
@@ -68,15 +68,15 @@ def test_it_is_told_which_classes_became_one(capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda: CLASSES.renamed("novel-9", "van"), "novel-9: no such class was found; did you mean novel-"),
-        (lambda: CLASSES.renamed("cat", "tiger"), "cat is a class of your labels"),
-        (lambda: CLASSES.renamed("novel-1", " "), "its new name is empty"),
-        (lambda: CLASSES.renamed("novel-1", "Dog"), "Dog: there is dog already"),
+        (lambda: CLASSES.renamed("novel-9", "van"), "novel-9 is not a novel class; did you mean novel-"),
+        (lambda: CLASSES.renamed("cat", "tiger"), "cat is a seen class"),
+        (lambda: CLASSES.renamed("novel-1", " "), "novel-1: the new name is empty"),
+        (lambda: CLASSES.renamed("novel-1", "Dog"), "Dog differs from the class dog only in"),
         (lambda: CLASSES.renamed("novel-1", "novel-2"), "--merge novel-1 novel-2"),
-        (lambda: CLASSES.merged(["novel-1"]), "two classes or more"),
-        (lambda: CLASSES.merged(["novel-1", "novel-1"]), "two classes or more"),
-        (lambda: CLASSES.merged(["novel-1", "dog"]), "dog is a class of your labels"),
-        (lambda: CLASSES.merged(["novel-1", "bat"]), "bat: no such class was found"),
+        (lambda: CLASSES.merged(["novel-1"]), "two or more"),
+        (lambda: CLASSES.merged(["novel-1", "novel-1"]), "two or more"),
+        (lambda: CLASSES.merged(["novel-1", "dog"]), "dog is a seen class"),
+        (lambda: CLASSES.merged(["novel-1", "bat"]), "bat is not a novel class"),
     ],
 )
 def test_what_cannot_be_named(change, message):
@@ -100,5 +100,5 @@ def test_names_are_kept_in_the_run_folder():
     split = json.loads(run.split())
     del split["class_names"]
     run.write("split.json", json.dumps(split))
-    with pytest.raises(UserError, match="does not name its classes"):
+    with pytest.raises(UserError, match=r"split.json has no class names"):
         Classes.of(run)
