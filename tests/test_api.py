@@ -63,7 +63,7 @@ def test_ctrl_c_stops_the_whole_program(monkeypatch):
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Learner, "learn", learn_and_interrupt)
-    with pytest.raises(KeyboardInterrupt, match="stopped at step 1; what is done is in r"):
+    with pytest.raises(KeyboardInterrupt, match=r"stopped at step 1; .* in r$"):
         openworld.train_on("digits", out="r", **TINY)
 
 
@@ -77,7 +77,7 @@ def test_mistakes():
     ):
         with pytest.raises(UserError, match=answer):
             openworld.train_on("digits", **setting)
-    with pytest.raises(UserError, match="labels are for an array; all other data has its own"):
+    with pytest.raises(UserError, match="labels can only be given with an array"):
         openworld.train_on("digits", [1, 2, 3])
     with pytest.raises(UserError, match="an array needs labels"):
         openworld.train_on(np.zeros((4, 3)))

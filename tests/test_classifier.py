@@ -51,7 +51,7 @@ def half_known(y: np.ndarray, num_seen: int) -> np.ndarray:
     return np.where((y < num_seen) & (np.arange(len(y)) % 2 == 0), y, -1)
 
 
-@pytest.mark.filterwarnings("ignore:fitted before:UserWarning")
+@pytest.mark.filterwarnings("ignore:already fitted:UserWarning")
 @parametrize_with_checks(
     [quick(steps=20)], expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL, xfail_strict=True
 )
@@ -255,10 +255,10 @@ def test_mistakes():
     for parameters, message in (
         ({"num_classes": 2.5}, "num_classes is 2.5; it must be"),
         ({"steps": 0}, "steps is 0; it must be 1 or more"),
-        ({"steps": 1, "minutes": 1.0}, "minutes and steps both say how long"),
+        ({"steps": 1, "minutes": 1.0}, "minutes and steps both"),
         ({"device": "tpu"}, "device='tpu': there are auto, cpu and cuda"),
         ({"settings": {"temprature": 1}}, "did you mean temperature"),
-        ({"settings": {"steps": 1}}, "settings: steps is a parameter of its own"),
+        ({"settings": {"steps": 1}}, "settings: steps .* parameter steps"),
         ({"method": "magic"}, "method is 'magic'"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -303,23 +303,23 @@ def test_a_copy_answers_when_the_original_is_gone(copied):
 def test_fitting_again_starts_anew_and_loses_no_run():
     X, y = heaps()
     model = quick(out="run").fit(X, y)
-    with pytest.warns(UserWarning, match="starts anew") as warned:
+    with pytest.warns(UserWarning, match="already") as warned:
         model.fit(X[:, :1], half_known(y, 2))
-    assert [str(warning.message) for warning in warned] == [
-        "fitted before: what was learnt is forgotten, training starts anew",
-        "run holds a run, which is left alone: training starts anew in run-2",
-    ]
+    assert len(warned) == 2
+    assert "already fitted" in str(warned[0].message)
+    assert str(warned[1].message).startswith("run already contains a run")
+    assert str(warned[1].message).endswith("run-2")
     assert warned[0].filename == warned[1].filename == __file__
     assert model.run_ == "run-2"
     assert model.n_features_in_ == 1
     assert RunFolder(Path("run")).summary()["num_classes"] == 3
     Path("letters").mkdir()
     Path("letters/mine").touch()
-    with pytest.raises(ValueError, match="letters exists and is not a run: choose another out"):
+    with pytest.raises(ValueError, match=r"letters exists but is not a run .*another out"):
         quick(out="letters").fit(X, y)
     temporary = quick(steps=1).fit(X, y)
     first = temporary.run_
-    with pytest.warns(UserWarning, match="starts anew"):
+    with pytest.warns(UserWarning, match="already fitted"):
         temporary.fit(X, y)
     assert not Path(first).exists()
 
@@ -339,7 +339,7 @@ def test_training_that_was_stopped(monkeypatch):
             model.fit(X, y)
     with pytest.raises(NotFittedError):
         model.predict(X)
-    with pytest.warns(UserWarning, match="starts anew in run-2"):
+    with pytest.warns(UserWarning, match="run already contains a run.* run-2"):
         model.fit(X, y)
 
 

@@ -5,7 +5,7 @@ __all__ = ["OpenWorldClassifier", "__version__", "load_exported", "train_on"]
 
 
 def __getattr__(name: str):
-    """Import torch and scikit-learn only when one of these names is used."""
+    """Import the public names on first use, so that `import openworld` does not load torch or scikit-learn."""
     if name == "train_on":
         from openworld.api import train_on
 

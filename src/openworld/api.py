@@ -1,4 +1,4 @@
-"""Training from Python: what `openworld train` does, for data that is in memory too."""
+"""Training from Python: the same as `openworld train`, and also for data in memory."""
 
 from pathlib import Path
 from typing import Any
@@ -32,22 +32,26 @@ def train_on(
     quiet: bool = True,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Train, and return the summary; `run` in it is the run folder.
+    """Train and return the summary, in which `run` is the run folder.
 
-    A run on data from memory cannot be resumed or evaluated by the command line, which cannot find that data again.
+    The command line cannot resume or evaluate a run on data in memory, because it cannot find that data again.
 
     Args:
-        data: what the command line takes; or a DataFrame with the columns path, label and split; or an array of images
-            (N, H, W[, C]) uint8 or of features (N, D), with `labels`; or a `Dataset`.
-        labels: one for each row of an array; -1 (or '') is unlabelled.
-        root: the folder of a DataFrame's paths.
-        resume: go on with the run in `out`, given the same data; begin it where there is none.
-        settings: whatever `openworld train --help` lists, with underscores: num_classes="auto", lr=0.1, seed=1 ...
-            None is as if it were not there, but for start=None: drawn weights, whatever the recipe has.
+        data: a path or benchmark name as on the command line; a DataFrame with the columns path, label and split; an
+            array of uint8 images (N, H, W[, C]) or of features (N, D), with `labels`; or a `Dataset`.
+        labels: one label for each row of an array. -1 (or '') means unlabelled.
+        root: the folder to which the paths in a DataFrame are relative.
+        out: the run folder. By default a new folder under runs/.
+        minutes: approximate length of training, instead of `steps`.
+        resume: whether to resume the run in `out` with the same data, or to start it if there is none.
+        device: "auto", "cpu" or "cuda".
+        settings: all other settings that `openworld train --help` lists, with underscores: num_classes="auto", lr=0.1,
+            seed=1 ... None means that a setting is not given. Only start=None has a meaning of its own: random initial
+            weights, even if the recipe starts from features.
     """
     with called_from_python():
         if resume and out is None:
-            raise UserError("resume needs out: which run is to be continued?")
+            raise UserError("resume needs out, the folder of the run to resume")
         settings = checked_settings(settings)
         runtime = make_runtime(device, None, workers, compile, deterministic, quiet)
         dataset = _dataset(data, labels, root)
@@ -56,12 +60,12 @@ def train_on(
         folder = RunFolder(Path(out) if out else request.new_path())
         try:
             return {**execute(request, folder, runtime), "run": str(folder.path)}
-        except Interrupted as stopped:  # who presses Ctrl-C means the whole program
-            raise KeyboardInterrupt(f"{stopped}; what is done is in {folder.path}") from None
+        except Interrupted as stopped:  # Ctrl-C should stop the whole program, not only this call
+            raise KeyboardInterrupt(f"{stopped}; the run is saved in {folder.path}") from None
 
 
 def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """As a configuration file would have them: numpy's numbers become Python's, paths text."""
+    """Check names and types of settings. Convert numpy numbers to Python numbers, and paths to text."""
     known = {option.key: option for option in options(*METHODS)}
     known = {option.name: option for option in reversed(known.values())} | known
     checked = {}
@@ -78,10 +82,10 @@ def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dataset(data: Any, labels: Any, root: str | Path) -> Dataset | None:
-    """What is in memory already, as a data set."""
+    """Return data in memory as a data set, or None if `data` is a path or a name."""
     is_array = not isinstance(data, (str, Path, Dataset)) and not hasattr(data, "columns")
     if labels is not None and not is_array:
-        raise UserError("labels are for an array; all other data has its own")
+        raise UserError("labels can only be given with an array; other data contains its labels: leave labels out")
     if isinstance(data, (str, Path)):
         return None
     if isinstance(data, Dataset):
@@ -89,5 +93,5 @@ def _dataset(data: Any, labels: Any, root: str | Path) -> Dataset | None:
     if not is_array:
         return from_frame(data, root)
     if labels is None:
-        raise UserError("an array needs labels: one for each row, -1 where there is none")
+        raise UserError("an array needs labels: one for each row, -1 for unlabelled rows")
     return from_arrays(data, labels)

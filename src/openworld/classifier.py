@@ -1,4 +1,4 @@
-"""`OpenWorldClassifier`: the engine behind scikit-learn's conventions. What is trained is a run like any other."""
+"""`OpenWorldClassifier`: the same training, with the interface of a scikit-learn estimator."""
 
 import itertools
 import os
@@ -31,77 +31,82 @@ from openworld.runs.model import PackedModel
 
 SAMPLES_PER_STEP, MOST_STEPS = 4, 3000
 FEWEST_STEPS_OF_FEATURES, FEWEST_STEPS_OF_IMAGES = 300, 800
-"""Length of a fit that is not told how long: a step for so many samples, within these bounds (digits: docs/python.md).
-It does not hang on the clock, so that a fit can be repeated."""
+"""Default length of a fit: one step for this many samples, within these bounds (accuracy on digits: docs/python.md).
+It is a count and not a time, so that a fit can be repeated."""
 EPOCHS, EPOCH_STEPS = 10, 25
-"""Of a fit; but no epoch is shorter than so many steps."""
+"""Number of epochs of a fit, and the smallest number of steps in an epoch."""
 
 ROWS = 256
-"""Of features that pass through the network together."""
+"""Number of rows of features in a batch for prediction."""
 
 MISSING = ("None", "nan", "<NA>", "-1")
-"""What objects that stand for no label look like."""
+"""Objects that mean "no label", as text."""
 
 
 class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
-    """A classifier that learns from few labels, and finds the classes that nobody labelled.
+    """A classifier that learns from few labels, and also finds classes that have no labels.
 
-    It is `openworld train` in scikit-learn's clothes: labels of -1 (or '') mark the samples whose class is not known,
-    and which may belong to classes without any label. Those come out as classes of their own. Where every sample has
-    a label it is an ordinary classifier, which can do without the rest; others do that as well, and faster.
+    It does what ``openworld train`` does. The label -1 (or '') marks an unlabelled sample. A class with labelled
+    samples is a seen class. Unlabelled samples may also belong to novel classes, which have no labels. The classifier
+    finds the novel classes and adds them to its classes. If every sample has a label, it is an ordinary classifier.
+    Other classifiers do that as well, and faster.
 
     Parameters
     ----------
     num_classes : int, "auto" or None, default=None
-        All classes, known and new. None: as many new ones as known ones, or none where every sample has a label.
-        "auto": estimated first; for images that takes a minute and a half longer, and is a rough guess.
+        Number of seen and novel classes together. None assumes as many novel classes as seen classes, or no novel
+        classes if every sample has a label. "auto" estimates the number first. The estimate is rough, and takes a
+        minute and a half longer for images.
     method : str or None, default=None
-        How to train: what ``openworld train --method`` offers. None: the paper's, ``"trssl"``, or that of the recipe in
-        ``settings``.
+        The training method, one of those of ``openworld train --method``. None selects the paper's method, ``"trssl"``,
+        or that of the recipe in ``settings``.
     steps, minutes : int and float, default=None
-        How long to train; give one of them. With neither, a step for every 4 samples, but at least 300 for features
-        and 800 for images, and at most 3,000: seconds for features, minutes for thousands of images on a CPU. With
-        ``minutes`` the number of steps hangs on the speed of the machine, and two fits are no longer the same.
+        Length of training. Give at most one of them. The default is a step for every 4 samples, but at least 300 for
+        features and 800 for images, and at most 3,000. That takes seconds for features, and minutes for thousands of
+        images on a CPU. With ``minutes`` the number of steps depends on the speed of the machine, so that two fits
+        are no longer the same.
     device : "auto", "cpu" or "cuda", default="auto"
-        Where to train, and to predict.
+        Device for training and prediction.
     random_state : int, numpy generator or None, default=0
-        The seed of everything random. On a CPU the same seed gives the same model. None: another one each time.
+        Random seed. On a CPU the same seed gives the same model. None uses a different seed in each fit.
     out : path or None, default=None
-        The run folder, for ``openworld report`` and the like. If a run is there already it is left alone, and the new
-        one goes to ``out-2``, ``out-3``, ... None: a temporary folder, removed together with the estimator.
+        The run folder, for ``openworld report`` and other commands. If it already contains a run, that run is kept, and
+        the new run goes to ``out-2``, ``out-3``, ... None uses a temporary folder, which is deleted together with the
+        estimator.
     verbose : bool, default=False
-        Whether to show progress.
+        Whether to print progress.
     settings : dict or None, default=None
-        Whatever else ``openworld train --help`` lists, with underscores: ``{"lr": 0.1, "workers": 0}``.
+        Other settings that ``openworld train --help`` lists, with underscores: ``{"lr": 0.1, "workers": 0}``.
 
     Attributes
     ----------
     classes_ : (M,) array
-        The known labels, sorted, then the new classes: for numbers those after the largest label, for strings
-        "novel-1", "novel-2", ...
+        The seen classes, sorted, then the novel classes. Novel classes are the numbers after the largest label, or
+        "novel-1", "novel-2", ... if the labels are strings.
     n_seen_classes_ : int
-        How many of them were known.
+        Number of seen classes.
     n_features_in_ : int
-        Columns of X, where X holds features.
+        Number of columns of X, if X contains features.
     summary_ : dict
-        The run's summary.json.
+        The content of summary.json of the run.
     run_ : str
-        The run folder. A copy or a pickle answers without it.
+        The run folder. A copy or a pickle can predict without it.
 
     Notes
     -----
-    ``fit`` always starts anew, and warns if that forgets what was learnt before, or if ``out`` holds a run, finished or
-    not: training that was stopped is not taken up again. Where every sample has a label, the shares of the classes are
-    those of the labels; else new and known classes are taken to be equally frequent among the unlabelled samples.
+    ``fit`` always starts from scratch. It warns if this discards an earlier model, or if ``out`` already contains a
+    run, finished or not. It never resumes a stopped run. If every sample has a label, the class proportions are those
+    of the labels. Otherwise all classes, seen and novel, are assumed to be equally frequent among the unlabelled
+    samples.
 
     Examples
     --------
-    Three heaps of points, of which one has no label:
+    Three clusters of points, one of them without labels:
 
     >>> import numpy as np
     >>> from openworld import OpenWorldClassifier
-    >>> draw = np.random.default_rng(0)
-    >>> X = np.concatenate([draw.normal(centre, 0.3, (40, 2)) for centre in ([0, 0], [4, 0], [0, 4])])
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(centre, 0.3, (40, 2)) for centre in ([0, 0], [4, 0], [0, 4])])
     >>> y = np.repeat([0, 1, -1], 40)
     >>> y[10:40] = y[50:80] = -1
     >>> model = OpenWorldClassifier(num_classes=3, steps=40, device="cpu").fit(X, y)
@@ -133,24 +138,24 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         self.settings = settings
 
     def fit(self, X: Any, y: Any) -> "OpenWorldClassifier":
-        """Learn from samples, of which some have a label.
+        """Train on labelled and unlabelled samples.
 
         Parameters
         ----------
         X : (N, D) features, (N, H, W) or (N, H, W, C) uint8 images, or N paths of image files
         y : (N,) labels
-            -1, or '' among strings, is unlabelled; in object arrays None and NaN, too.
+            -1, or '' among strings, means unlabelled. In object arrays None and NaN mean the same.
         """
         if hasattr(self, "model_"):
-            warnings.warn("fitted before: what was learnt is forgotten, training starts anew", stacklevel=2)
-        self._forget()
-        with _in_words_of_scikit_learn():
+            warnings.warn("already fitted: the earlier model is discarded, training starts from scratch", stacklevel=2)
+        self._discard_fit()
+        with _scikit_learn_errors():
             labels = _checked_labels(y)
             content = _checked_content(self, X, reset=True)
             check_consistent_length(content, labels)
             known, numbers = _numbered(labels)
             dataset = _dataset(content, numbers, known)
-            self.summary_ = train_on(dataset, out=self._new_folder(), **self._asked(dataset, numbers))
+            self.summary_ = train_on(dataset, out=self._new_folder(), **self._arguments_of_train_on(dataset, numbers))
             self._packed_ = PackedModel.of(RunFolder(Path(self.summary_["run"])))
             self.model_ = self._packed_.model(pick_device(self.device))
         self.run_ = self.summary_.pop("run")
@@ -159,20 +164,20 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """(N,) the most probable class of each sample, known or new."""
-        shares = self.predict_proba(X)
-        return self.classes_[shares.argmax(axis=1)]
+        """Return (N,): the most probable class of each sample, seen or novel."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(N, M) the probability of each class, in the order of ``classes_``."""
+        """Return (N, M): the probability of each class, in the order of ``classes_``."""
         check_is_fitted(self, "model_")
-        shares = self._answers(X, self.model_.probabilities).astype(np.float64)
-        return shares / shares.sum(axis=1, keepdims=True)
+        probabilities = self._apply(self.model_.probabilities, X).astype(np.float64)
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def transform(self, X: Any) -> np.ndarray:
-        """(N, F) unit vectors: what the network makes of samples before it tells classes apart."""
+        """Return (N, F): the features of the network before its head, as unit vectors."""
         check_is_fitted(self, "model_")
-        return self._answers(X, self.model_.features)
+        return self._apply(self.model_.features, X)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -181,40 +186,40 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """The model goes along as the files that it was loaded from; a temporary run folder stays behind."""
+        """Return the state without the loaded model, which `_packed_` replaces. A temporary folder is not copied."""
         return {name: value for name, value in super().__getstate__().items() if name not in ("model_", "_remove_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if isinstance(state.get("_packed_"), dict):  # as it was pickled before there was a PackedModel
+        if isinstance(state.get("_packed_"), dict):  # pickled before PackedModel existed
             texts = (state["_packed_"][name] for name in ("config.toml", "split.json", "average"))
             self._packed_ = PackedModel(*texts, step=self.summary_["steps"])
         if "_packed_" in state:
             self.model_ = self._packed_.model(pick_device(self.device))
 
-    def _forget(self) -> None:
-        """What an earlier fit left behind."""
+    def _discard_fit(self) -> None:
+        """Delete the attributes and the temporary folder of an earlier fit."""
         if hasattr(self, "_remove_"):
             self._remove_()
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
     def _new_folder(self) -> Path:
-        """Where no run is yet."""
+        """Return a folder for the run: `out`, a numbered one beside it, or a temporary one."""
         if self.out is None:
             folder = Path(tempfile.mkdtemp(prefix="openworld-"))
             self._remove_ = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             return folder
         out = Path(self.out)
         others = (out.with_name(f"{out.name}-{number}") for number in itertools.count(2))
-        free = next(folder for folder in itertools.chain([out], others) if not RunFolder(folder).exists)
-        if free != out:
-            warnings.warn(f"{out} holds a run, which is left alone: training starts anew in {free}", stacklevel=3)
-        return free
+        unused = next(folder for folder in itertools.chain([out], others) if not RunFolder(folder).exists)
+        if unused != out:
+            warnings.warn(f"{out} already contains a run, which is kept; the new run goes to {unused}", stacklevel=3)
+        return unused
 
-    def _asked(self, dataset: Dataset, numbers: np.ndarray) -> dict[str, Any]:
-        """What `train_on` is told."""
-        settings, num_known, all_labelled = self.settings or {}, int(numbers.max()) + 1, bool((numbers >= 0).all())
+    def _arguments_of_train_on(self, dataset: Dataset, numbers: np.ndarray) -> dict[str, Any]:
+        """Return the keyword arguments for `train_on`."""
+        settings, num_seen, all_labelled = self.settings or {}, int(numbers.max()) + 1, bool((numbers >= 0).all())
         requested = {
             "num_classes": self.num_classes,
             "method": self.method,
@@ -224,12 +229,14 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             "seed": _seed(self.random_state),
             "quiet": not self.verbose,
         }
-        twice = settings.keys() & {*requested, "out"}
-        if twice:
-            raise ValueError(f"settings: {min(twice)} is a parameter of its own")
-        if all_labelled and self.num_classes in (None, "auto"):  # there is nothing new to find
-            requested["num_classes"] = num_known
-        if all_labelled and requested["num_classes"] != num_known:  # of which the new ones were not counted
+        misplaced = settings.keys() & {*requested, "out"}
+        if misplaced:
+            name = min(misplaced)
+            parameter = {"seed": "random_state", "quiet": "verbose"}.get(name, name)
+            raise ValueError(f"settings: {name} is not allowed here; use the parameter {parameter} instead")
+        if all_labelled and self.num_classes in (None, "auto"):  # there are no novel classes
+            requested["num_classes"] = num_seen
+        if all_labelled and requested["num_classes"] != num_seen:  # the sizes of the novel classes are unknown
             requested["prior"] = "uniform"
         if self.minutes is None and self._makes_steps():
             if self.steps is None:
@@ -239,12 +246,13 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return {name: value for name, value in {**requested, **settings}.items() if value is not None}
 
     def _makes_steps(self) -> bool:
-        """Whether there is a length to be chosen; an unknown method is refused by whoever looks for it."""
+        """Return whether the method has training steps. An unknown method raises an error later."""
         return self.method not in METHODS or METHODS[self.method].method().makes_steps
 
-    def _answers(self, X: Any, answer: Callable[[Tensor], Tensor]) -> np.ndarray:
+    def _apply(self, function: Callable[[Tensor], Tensor], X: Any) -> np.ndarray:
+        """Return the results of a function of the model for all samples, computed in chunks."""
         shape = self.model_.sample_shape
-        with _in_words_of_scikit_learn():
+        with _scikit_learn_errors():
             content = _checked_content(self, X, reset=False)
             _refuse_misfit(content, shape)
             runtime = make_runtime(self.device, workers=(self.settings or {}).get("workers"), quiet=not self.verbose)
@@ -252,19 +260,25 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             loader = Loader(Dataset("X", (), part, None), shape[-1], "refuse", runtime)
             samples = loader.samples("train", range(len(content)))
             if self.model_.takes_images:
-                return cat([answer(chunk) for chunk in samples.chunks()]).cpu().numpy()
-            return cat([_in_full_rows(answer, chunk) for chunk in samples.chunks(ROWS)]).cpu().numpy()
+                return cat([function(chunk) for chunk in samples.chunks()]).cpu().numpy()
+            return cat([_apply_to_full_batch(function, chunk) for chunk in samples.chunks(ROWS)]).cpu().numpy()
 
 
-def _in_full_rows(answer: Callable[[Tensor], Tensor], chunk: Tensor) -> Tensor:
-    """As if there were always as many: how sums are rounded hangs on that, and no answer shall hang on its company."""
+def _apply_to_full_batch(function: Callable[[Tensor], Tensor], chunk: Tensor) -> Tensor:
+    """Fill the chunk up to ROWS rows before the call.
+
+    The rounding of sums depends on the number of rows, but the result for a sample must not depend on other samples.
+    """
     filler = chunk[:1].expand(ROWS - len(chunk), -1)
-    return answer(cat([chunk, filler]))[: len(chunk)]
+    return function(cat([chunk, filler]))[: len(chunk)]
 
 
 @contextmanager
-def _in_words_of_scikit_learn() -> Iterator[None]:
-    """Bad input is a ValueError that names parameters; and who presses Ctrl-C means all folds, not only this one."""
+def _scikit_learn_errors() -> Iterator[None]:
+    """Turn a UserError into a ValueError that names parameters, and Ctrl-C into a KeyboardInterrupt.
+
+    A KeyboardInterrupt stops all folds of a cross-validation, not only the current one.
+    """
     try:
         with called_from_python():
             yield
@@ -280,40 +294,40 @@ def _seed(random_state: Any) -> int:
     return int(np.random.default_rng(random_state).integers(2**31))
 
 
-# What comes in --------------------------------------------------------------------------------------------------
+# Input ----------------------------------------------------------------------------------------------------------
 
 
 def _checked_labels(y: Any) -> np.ndarray:
-    """(N,) numbers, or strings; in an array of objects -1 may stand among strings, as scikit-learn has it elsewhere."""
+    """Return (N,) labels, all numbers or all strings. In object arrays -1 may be among strings, as in scikit-learn."""
     if isinstance(y, (list, tuple)) and any(isinstance(label, str) for label in y):
-        y = np.array(y, dtype=object)  # or numpy would take -1 among strings for the name "-1"
+        y = np.array(y, dtype=object)  # otherwise numpy turns -1 into the string "-1"
     labels = column_or_1d(y, warn=True)
     if labels.dtype == object:
         is_missing = np.array([str(label) in MISSING and not isinstance(label, str) for label in labels])
         are_strings = {isinstance(label, str) for label in labels[~is_missing]}
         if len(are_strings) > 1:
-            raise ValueError("y: some labels are strings, others are not; use one of the two")
+            raise ValueError("y: some labels are strings and others are not; use one kind only")
         labels = np.array(np.where(is_missing, "" if True in are_strings else -1, labels).tolist())
     assert_all_finite(labels, input_name="y")
     return labels
 
 
 def _numbered(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The known classes, sorted; and (N,) their numbers, -1 for unlabelled."""
+    """Return the seen classes, sorted, and (N,) the class number of each label, -1 for unlabelled."""
     is_text = labels.dtype.kind == "U"
     is_labelled = np.array([not is_unlabelled(label) for label in labels]) if is_text else labels != -1
     check_classification_targets(labels[is_labelled])
     known, inverse = np.unique(labels[is_labelled], return_inverse=True)
     if len(known) < 2:
         found = f"only one class ({known[0]})" if len(known) else "no labelled sample"
-        raise ValueError(f"y: there is {found}; at least 2 classes are needed, and -1 or '' means unlabelled")
+        raise ValueError(f"y contains {found}; at least 2 labelled classes are needed (-1 or '' means unlabelled)")
     numbers = np.full(len(labels), -1)
     numbers[is_labelled] = inverse
     return known, numbers
 
 
 def _checked_content(estimator: OpenWorldClassifier, X: Any, reset: bool) -> np.ndarray | Files:
-    """Image files, images, or features by scikit-learn's own rules."""
+    """Return X as image files, as images, or as features that scikit-learn has checked."""
     X = X if hasattr(X, "ndim") else np.asarray(X)
     if X.ndim == 1 and len(X) and all(isinstance(item, (str, os.PathLike)) for item in X):
         return _files(X)
@@ -332,7 +346,7 @@ def _files(paths: Any) -> Files:
 
 
 def _dataset(content: np.ndarray | Files, numbers: np.ndarray, known: np.ndarray) -> Dataset:
-    """Where every sample has a label, all are there twice: the engine wants unlabelled ones, too."""
+    """Return the data set. If every sample has a label, add an unlabelled copy of each: training needs such samples."""
     class_sizes: tuple[int, ...] = ()
     if (numbers >= 0).all():
         class_sizes = tuple((2 * np.bincount(numbers)).tolist())
@@ -343,7 +357,10 @@ def _dataset(content: np.ndarray | Files, numbers: np.ndarray, known: np.ndarray
 
 
 def _refuse_misfit(content: np.ndarray | Files, shape: tuple[int, ...]) -> None:
-    """Images of another size are resized; what is of another kind is no use."""
+    """Raise a ValueError if the kind of samples, or the number of channels, differs from training.
+
+    Images of another size are accepted, because they are resized.
+    """
     channels = None if len(shape) == 1 else shape[0]
     found = 3 if isinstance(content, Files) else None if content.ndim == 2 else content.shape[-1]
     if found != channels:
@@ -351,17 +368,17 @@ def _refuse_misfit(content: np.ndarray | Files, shape: tuple[int, ...]) -> None:
         raise ValueError(f"X holds {kinds[0]}, but OpenWorldClassifier was fitted on {kinds[1]}")
 
 
-# What goes out --------------------------------------------------------------------------------------------------
+# Output ---------------------------------------------------------------------------------------------------------
 
 
 def _all_classes(known: np.ndarray, novel_names: tuple[str, ...]) -> np.ndarray:
-    """The new classes after the known ones: by name, or the numbers that follow."""
+    """Append the novel classes to the seen ones: by name if labels are strings, else as the next numbers."""
     if not novel_names:
         return known
     if known.dtype.kind == "U":
         return np.concatenate([known, novel_names])
     first = max(int(known[-1]), -1) + 1
     last = first + len(novel_names) - 1
-    # small integers may have to widen; by a type of the same kind, or large ones would become floats
+    # Small integer types may have to be widened. A type of another kind would turn large integers into floats
     needed = np.min_scalar_type(last if known.dtype.kind == "u" else -last - 1)
     return np.concatenate([known, np.arange(first, last + 1)]).astype(np.result_type(known, needed))

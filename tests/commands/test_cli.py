@@ -132,7 +132,7 @@ def test_a_flag_of_the_method_wins_over_the_file_too(flag):
         (["train", "--resume"], "--resume needs --out"),
         (["train", "--device", "cuda"], "torch sees no GPU"),
         (["train", "cifar10"], "is missing: run `openworld data fetch cifar10`"),
-        (["evaluate", "nowhere"], "nowhere is not a run: there is no such folder"),
+        (["evaluate", "nowhere"], "nowhere is not a run"),
         (["evaluate"], "the following arguments are required: RUN"),
         (["trian"], "invalid choice: 'trian'"),
     ],
@@ -170,7 +170,7 @@ def test_a_folder_that_is_not_a_run_is_left_alone(one_line):
     Path("mine").mkdir()
     Path("mine/thesis.txt").write_text("years of work")
     assert run("train", *TINY, "--out", "mine") == 2
-    assert "mine exists and is not a run" in one_line()
+    assert "mine exists but is not a run" in one_line()
     assert [path.name for path in Path("mine").iterdir()] == ["thesis.txt"]
 
 
@@ -184,7 +184,9 @@ def test_a_run_is_not_overwritten_but_resumed(one_line, capsys):
     assert run("train", "--resume", "--out", "r", "--json", "--quiet") == 0
     assert json.loads(capsys.readouterr().out) == first
     assert run("train", "--resume", "--out", "r") == 0
-    assert capsys.readouterr().err == "r was finished before; its result:\nto look at it: openworld report r\n"
+    message = capsys.readouterr().err
+    assert "r is already finished" in message
+    assert "openworld report r\n" in message
 
 
 def test_train_prints_a_table_and_leaves_the_run_folder_of_the_design(capsys):
@@ -242,7 +244,9 @@ def test_evaluate_repeats_the_result_of_training(capsys):
 def test_a_run_that_is_not_there_begins_and_says_so(capsys):
     loud = [flag for flag in TINY if flag != "--quiet"]
     assert run("train", *loud, "--resume", "--out", "r") == 0
-    assert capsys.readouterr().err.startswith("r held no run: a new one begins, on digits\n")
+    first_line = capsys.readouterr().err.splitlines()[0]
+    assert "r contains no run" in first_line
+    assert "digits" in first_line
 
 
 def test_an_interrupted_preparation_has_begun_nothing(monkeypatch, capsys):
@@ -251,7 +255,7 @@ def test_an_interrupted_preparation_has_begun_nothing(monkeypatch, capsys):
 
     monkeypatch.setattr("openworld.planning.prepare.plan_run", interrupted)
     assert run("train", *TINY, "--out", "r") == 130
-    assert "interrupted; nothing was begun yet: the same command begins it" in capsys.readouterr().err
+    assert "interrupted; nothing was saved yet" in capsys.readouterr().err
     assert not Path("r").exists()
 
 

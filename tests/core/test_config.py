@@ -65,7 +65,7 @@ def test_every_field_is_read_by_something_that_computes(monkeypatch):
     def watched(self, name):
         caller = sys._getframe(1)
         module, function = caller.f_globals["__name__"], caller.f_code.co_name
-        only_checks = module.endswith("_options") or function == "refuse_idle_settings"
+        only_checks = module.endswith("_options") or function == "refuse_unused_settings"
         only_writes = module in ("openworld.core.config", "openworld.core.config_files") or function == "summarise"
         if module.startswith("openworld.") and not only_checks and not only_writes:
             read.add((type(self), name))

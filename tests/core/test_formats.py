@@ -178,7 +178,9 @@ def test_what_was_dropped_since_is_named_in_one_line_and_ignored(sample, capsys)
     tell_of_dropped.cache_clear()
     assert run("evaluate", sample / "finished", "--json") == 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"warning: {path} sets training.speed, gone.old, which this openworld no longer has: ignored"
+    assert line.startswith("warning: ")
+    assert str(path) in line
+    assert "ignoring training.speed, gone.old" in line
 
 
 def test_what_a_later_version_made_is_refused(sample, refused):
@@ -191,7 +193,9 @@ def test_what_a_later_version_made_is_refused(sample, refused):
     state = json.loads((checkpoint / "state.json").read_text())
     (checkpoint / "state.json").write_text(json.dumps({**state, "format_version": 99}))
     (checkpoint / "MANIFEST.json").write_text("{}")
-    assert f"has format 99; this openworld reads 2 to {CHECKPOINT_FORMAT}" in refused("evaluate", sample / "stopped")
+    message = refused("evaluate", sample / "stopped")
+    assert "has checkpoint format 99" in message
+    assert f"reads formats 2 to {CHECKPOINT_FORMAT}" in message
 
 
 @pytest.mark.parametrize("content", ["", "data = 3", "format = 'x'", "format = 0", "method = 'trssl'", "trssl = 1"])

@@ -83,10 +83,10 @@ def test_the_same_command_goes_on():
 @pytest.mark.parametrize(
     ("flags", "answer"),
     [
-        (["--start", "nowhere"], "--start nowhere is not a run: there is no such folder"),
-        (["--start", "simcrl"], "there is no such folder; did you mean simclr?"),
+        (["--start", "nowhere"], "--start nowhere is not a run"),
+        (["--start", "simcrl"], "did you mean simclr?"),
         (["--start", "first", "--network", "small-32"], "--start {first}: its network is of another kind"),
-        (["--start", "lost"], "{lost} has not begun to train: it has no split.json"),
+        (["--start", "lost"], "{lost} has no split.json: training has not started"),
         (["--start", "taught", "--seed", 1], "--start {taught}: it was trained on other labels than this run has"),
         (["--start", "after", "--seed", 1], "--start {after}: it was trained on other labels than this run has"),
     ],

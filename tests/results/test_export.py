@@ -233,8 +233,8 @@ def test_files_of_the_run_itself_are_left_alone(a_copy, refused):
     ("broken", "answer"),
     [
         ("config.toml", "is not a run"),
-        ("split.json", "its split.json is gone"),
-        ("checkpoints", "has no sound checkpoint"),
+        ("split.json", "split.json is missing"),
+        ("checkpoints", "has no undamaged checkpoint"),
     ],
 )
 def test_a_damaged_run_is_refused(broken, answer, a_copy, refused):

@@ -203,7 +203,8 @@ def test_a_run_that_is_not_finished_answers_and_says_so(capsys, pictures):
     assert run("predict", "half", pictures, "--device", "cpu", "--json") == 0
     captured = capsys.readouterr()
     assert len(captured.out.splitlines()) == 6
-    assert "half is not finished: this is step 4 of 12" in captured.err
+    assert "half is not finished" in captured.err
+    assert "step 4 of 12" in captured.err
 
 
 def test_bad_input(refused, capsys, digits_copy, pictures):
@@ -235,7 +236,7 @@ def test_bad_input(refused, capsys, digits_copy, pictures):
     for path in digits_copy.checkpoints.glob("*/average.safetensors"):
         path.write_bytes(b"x" + path.read_bytes()[1:])
     assert run("predict", "copy", pictures, "--device", "cpu") == 2
-    assert "copy has no sound checkpoint" in capsys.readouterr().err
+    assert "copy has no undamaged checkpoint" in capsys.readouterr().err
 
 
 def test_a_file_that_was_there_stays_until_the_new_one_is_complete(digits_run, pictures, monkeypatch):
@@ -284,14 +285,16 @@ def test_a_split_that_does_not_describe_the_samples(digits_copy, refused, pictur
     split = json.loads(digits_copy.split())
     del split[missing]
     digits_copy.write("split.json", json.dumps(split))
-    assert "copy: its split.json does not describe its samples" in refused("predict", "copy", pictures)
+    message = refused("predict", "copy", pictures)
+    assert "copy: split.json lacks" in message
+    assert "train the run again" in message
 
 
 def test_a_run_that_has_not_begun(refused, digits_copy, pictures):
     shutil.rmtree(digits_copy.checkpoints)
     (digits_copy.path / "split.json").unlink()
     for command in (("predict", "copy", pictures), ("name", "copy"), ("report", "copy"), ("export", "copy", "m.md")):
-        assert "copy has not begun to train" in refused(*command)
+        assert "copy has no split.json: training has not started" in refused(*command)
 
 
 @pytest.mark.parametrize("name", ["split.json", "names.json", "summary.json", "environment.json", "metrics.jsonl"])
@@ -303,9 +306,9 @@ def test_files_that_are_no_text_are_damaged_files(digits_copy, name, capsys):
 
 def test_advice_for_a_run_without_checkpoints_leads_somewhere(digits_copy, refused, pictures):
     shutil.rmtree(digits_copy.checkpoints)
-    assert refused("predict", "copy", pictures).endswith("copy has no sound checkpoint: train it again")
+    assert refused("predict", "copy", pictures).endswith("copy has no undamaged checkpoint; train the run again")
     (digits_copy.path / "summary.json").unlink()
-    assert "openworld train --resume --out copy goes on with it" in refused("predict", "copy", pictures)
+    assert "openworld train --resume --out copy" in refused("predict", "copy", pictures)
 
 
 def test_a_reader_that_has_seen_enough_ends_it_in_silence(digits_run, pictures):
@@ -383,7 +386,7 @@ def test_without_a_change_classes_are_listed_and_nothing_is_written(capsys, digi
 
 
 def test_bad_names(refused, digits_copy):
-    assert "novel-33: no such class was found; did you mean novel-3?" in refused("name", "copy", "novel-33=x")
+    assert "novel-33 is not a novel class; did you mean novel-3?" in refused("name", "copy", "novel-33=x")
     assert "unknown argument --jsn" in refused("name", "copy", "--jsn", "novel-1=x")
     assert "give it as CLASS=NAME" in refused("name", "copy", "novel-3")
     assert "nowhere is not a run" in refused("name", "nowhere", "novel-1=x")

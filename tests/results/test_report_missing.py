@@ -71,7 +71,9 @@ def test_an_unfinished_run_is_shown_and_said_to_be_unfinished():
     stopped("r", DIGITS, 3)
     warnings = []
     page = page_of(RunFolder(Path("r")), warnings.append)
-    assert warnings == ["r is not finished: this is step 2 of 4"]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("r is not finished")
+    assert "step 2 of 4" in warnings[0]
     text = text_of(page)
     assert warnings[0] in text
     assert "2 of 4, not finished" in text
@@ -159,7 +161,7 @@ def test_refusals(copy, refused):
     assert "split.json is damaged" in refused("report", copy.path)
     shutil.rmtree(copy.checkpoints)
     (copy.path / "split.json").unlink()
-    assert "has not begun" in refused("report", copy.path)
+    assert "has no split.json" in refused("report", copy.path)
     (copy.path / "config.toml").write_text("seed = ")
     assert "config.toml" in refused("report", copy.path)
 

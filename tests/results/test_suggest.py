@@ -18,7 +18,7 @@ from openworld.data.own import from_arrays, read_own
 from openworld.results import suggest
 from openworld.results.suggest import choose, reason
 from openworld.runs.folder import RunFolder
-from openworld.runs.outputs import Answer
+from openworld.runs.outputs import TopPrediction
 
 TINY = {"steps": 4, "epoch_steps": 2, "uncertainty_views": 2}
 HERE = ["--device", "cpu", "--workers", "0"]
@@ -68,9 +68,9 @@ def test_of_many_samples_evenly_spaced_ones_are_weighed(monkeypatch):
 
 
 def test_the_reason_names_the_doubt_or_what_is_typical():
-    assert reason(Answer("cat", 0.4, "dog"), met_before=False) == "between cat and dog"
-    assert reason(Answer("cat", 0.6, "dog"), met_before=False) == "typical of cat"
-    assert reason(Answer("cat", 0.6, "dog"), met_before=True) == "another kind of cat"
+    assert reason(TopPrediction("cat", 0.4, "dog"), met_before=False) == "between cat and dog"
+    assert reason(TopPrediction("cat", 0.6, "dog"), met_before=False) == "typical of cat"
+    assert reason(TopPrediction("cat", 0.6, "dog"), met_before=True) == "another kind of cat"
 
 
 # Own photos
@@ -298,7 +298,8 @@ def test_a_run_that_is_not_finished_answers_and_says_so(capsys):
     stopped("r", replace(digits("digits"), TINY), 3)
     assert run("suggest", "r", "--count", 2, *HERE) == 0
     captured = capsys.readouterr()
-    assert captured.err.count("is not finished: this is step 2 of 4") == 1
+    assert captured.err.count("is not finished") == 1
+    assert "step 2 of 4" in captured.err
     assert "put their labels into your data" in captured.out
     assert len(rows_of("r/to-label.csv")) == 2
 

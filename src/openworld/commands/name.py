@@ -58,7 +58,7 @@ def changed(classes: "Classes", names: list[str], merge: list[str]) -> "Classes"
 
 def tell_what_was_put_together(before: "Classes", after: "Classes") -> None:
     """One name for several may be what was wanted, or may not."""
-    names_before = dict(zip(before.outputs, before.of_outputs, strict=True))
+    names_before = dict(zip(before.outputs, before.name_of_each_output, strict=True))
     for name, outputs in after.outputs_by_name.items():
         moved = [output for output in outputs if names_before[output] != name]
         if len(outputs) > 1 and moved:

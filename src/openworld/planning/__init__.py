@@ -1,5 +1,5 @@
-"""From a request to a run: settings, time budget, features learnt first, class count, the plan.
+"""From a request to a run: settings, time budget, pretrained features, class count, the plan.
 
-Everything that trains goes through `request.execute`: the command line, Python, the paper's rows, the scripts.
+The command line, Python, the rows of the paper and the scripts all train through `request.execute`.
 It may import every room above, up to `training`.
 """

@@ -1,4 +1,4 @@
-"""What fits into the memory and the time: batches are halved, and steps counted, by what a step costs here."""
+"""Fit a run to the memory and the time: halve batches, and set the number of steps from the measured cost of a step."""
 
 import math
 import statistics
@@ -19,39 +19,41 @@ from openworld.nets.inference import inference_copy
 from openworld.training.learner import Learner
 
 OWN_MINUTES, FEATURES_MINUTES = 5.0, 1.5
-"""How long training on a person's own data takes unless they say otherwise; and if it only learns features."""
+"""Default length of training on user data, and of a run on it that only learns features."""
 MOST_PASSES = 200
-"""Over the unlabelled samples: more than this helps nobody."""
+"""Upper limit of passes over the unlabelled samples. More passes do not help."""
 FEWEST_STEPS, FEWEST_ROWS = 20, 8
 PASSES_AND_VIEWS = ((10, 10), (10, 5), (5, 5), (4, 3), (2, 2))
-"""Epochs of a run, and views by which uncertainty is measured: the first pair that leaves time to train."""
+"""Pairs of epochs and uncertainty views. The first pair that leaves enough time for training steps is used."""
 SHARE_OF_PASSES = 0.3
+"""Proportion of the time that passes over the whole set may take."""
 
 
 def refuse_bad_length(requested: dict[str, Any], minutes: float | None) -> None:
+    """Raise a UserError if both minutes and steps are given, or if the minutes are not a positive number."""
     if minutes is not None and "steps" in requested:
-        raise UserError(f"{named('minutes')} and {named('steps')} both say how long to train: give one of them")
+        raise UserError(f"{named('minutes')} and {named('steps')} both set the length of training; give only one")
     if minutes is not None and not 0 < minutes < math.inf:
         raise UserError(f"{named('minutes')} is {minutes}; it must be above 0")
 
 
 class Costs(NamedTuple):
-    """In seconds."""
+    """Measured costs in seconds."""
 
     step: float
-    """A training step."""
+    """Seconds for one training step."""
     sample: float
-    """A sample that passes through the network in a random view."""
+    """Seconds for the forward pass of one sample in a random view."""
 
 
 def fit_to_memory(config: Config, data: TrainingSet, runtime: Runtime, requested: set[str]) -> tuple[Config, Costs]:
-    """What is done costs this much; batches whose size nobody asked for are halved until the device can hold them."""
-    free = {"batch_labelled", "batch_unlabelled"} - requested
+    """Return the configuration and its costs. Halve batch sizes that were not requested until they fit in memory."""
+    adjustable = {"batch_labelled", "batch_unlabelled"} - requested
     while True:
         try:
             return config, measure_costs(config, data, runtime)
         except torch.OutOfMemoryError:
-            halves = {name: getattr(config.training, name) // 2 for name in free}
+            halves = {name: getattr(config.training, name) // 2 for name in adjustable}
             if min(halves.values(), default=0) < FEWEST_ROWS:
                 raise
         config = replace(config, halves)
@@ -61,18 +63,18 @@ def fit_to_memory(config: Config, data: TrainingSet, runtime: Runtime, requested
 def fit_to_time(
     config: Config, world: OpenWorld, costs: Costs, seconds: float, requested: set[str]
 ) -> tuple[Config, float]:
-    """As many steps as fit, passes over the whole set included; and the seconds that this is going to take."""
+    """Set the number of steps that fit in the time, together with passes over the whole set; and return the seconds."""
     step_seconds, sample_seconds = costs
     sizes = {part: len(truth.samples) for part, truth in world.truths.items()}
     num_train, num_all = sizes["unlabelled"], sum(sizes.values())
-    num_judged = sizes[world.evaluated_part] if world.evaluated_part else 0
+    num_evaluated = sizes[world.evaluated_part] if world.evaluated_part else 0
 
     method = config.options.method()
     num_passing = num_train + (0 if method.uses_labels else len(world.training.labelled))
 
     def seconds_of_epoch(views: int) -> float:
         passes = method.passes(replace(config, {"uncertainty_views": views}))
-        return sample_seconds * (passes * num_passing + 2 * num_judged)
+        return sample_seconds * (passes * num_passing + 2 * num_evaluated)
 
     def seconds_of_passes(epochs: int, views: int) -> float:
         return epochs * seconds_of_epoch(views) + sample_seconds * (views + 1) * num_all
@@ -81,7 +83,7 @@ def fit_to_time(
     epochs, views = affordable[0] if affordable else PASSES_AND_VIEWS[-1]
     if "uncertainty_views" in requested:
         views = config.answers.uncertainty_views
-    if "epoch_steps" in requested:  # then every step brings its share of an epoch's passes
+    if "epoch_steps" in requested:  # then each step includes its part of the passes of an epoch
         epochs, step_seconds = 0, step_seconds + seconds_of_epoch(views) / config.training.epoch_steps
     passes = seconds_of_passes(epochs, views)
     most = max(500, MOST_PASSES * num_train // config.training.batch_unlabelled)
@@ -92,28 +94,29 @@ def fit_to_time(
 
 
 def measure_costs(config: Config, data: TrainingSet, runtime: Runtime) -> Costs:
+    """Measure the costs of a training step and of a forward pass on this device."""
     learner = Learner(config, data, runtime)
-    random_answer = learner.batches.view_predictor(inference_copy(learner.network), "measure", 0)
+    predict_view = learner.batches.view_predictor(inference_copy(learner.network), "measure", 0)
     chunk = next(data.unlabelled.chunks(learner.batches.rows_at_once))
 
     def pass_through() -> None:
         with torch.no_grad():
-            random_answer(chunk)
+            predict_view(chunk)
 
     step_seconds = seconds_of(learner.learn, runtime.device)
     return Costs(step_seconds, seconds_of(pass_through, runtime.device) / len(chunk))
 
 
 def seconds_of(work: Callable[[], None], device: torch.device, enough: float = 3.0) -> float:
-    """The median of some tries, after those that also set things up."""
-    first = CALLS_BEFORE_CAPTURE + 1 if device.type == "cuda" else 1
-    tries, began = [], time.monotonic()
+    """Return the median time of several calls, without the first ones, which also do setup work."""
+    num_warm_up = CALLS_BEFORE_CAPTURE + 1 if device.type == "cuda" else 1
+    times, began = [], time.monotonic()
     for attempt in range(50):
         start = time.monotonic()
         work()
         synchronize(device)
-        if attempt >= first:
-            tries.append(time.monotonic() - start)
-        if len(tries) >= 2 and time.monotonic() - began > enough:
+        if attempt >= num_warm_up:
+            times.append(time.monotonic() - start)
+        if len(times) >= 2 and time.monotonic() - began > enough:
             break
-    return statistics.median(tries)
+    return statistics.median(times)

@@ -1,4 +1,4 @@
-"""What a person is told about a run before it begins."""
+"""The plan of a run as text, printed before the run starts."""
 
 from openworld.core.config import Config
 from openworld.core.errors import named
@@ -12,6 +12,7 @@ from openworld.data.problem import OpenWorld
 def describe(
     config: Config, dataset: Dataset, world: OpenWorld, seconds: float | None, source: str | None
 ) -> list[str]:
+    """Return the lines of the plan. `source` says where the number of classes comes from."""
     training, kind = config.training, "samples" if dataset.has_features else "images"
     lines = []
     if dataset.is_labelled is not None:
@@ -22,23 +23,22 @@ def describe(
             f"{len(world.training.unlabelled):,} unlabelled{tested}"
         )
         if world.dropped:
-            lines.append(f"left out: {len(world.dropped):,} broken images, which split.json names")
+            lines.append(f"left out: {len(world.dropped):,} broken images (listed in split.json)")
         if dataset.left_out:
             lines.append(f"left out: {kinds_of(dataset.left_out)} (images end in {', '.join(sorted(SUFFIXES))})")
         total = config.problem.num_classes
         if source is None and len(dataset.class_names) > num_seen:
-            source = "named in the test part or the manifest"
+            source = "counted from the class names in the test part or the manifest"
         elif source is None:
-            how_many = f"{named('num_classes')} says how many, auto estimates them"
-            source = f"assumed: as many new ones as known ones; {how_many}"
-        lines.append(f"classes: {total}, of which {total - num_seen} are new ({source})")
+            hint = f"{named('num_classes')} sets the number, {named('num_classes', 'auto')} estimates it"
+            source = f"assumed: as many novel classes as seen classes; {hint}"
+        lines.append(f"classes: {total}, {num_seen} seen and {total - num_seen} novel ({source})")
     if not dataset.has_features and training.image_size:
         lines.append(f"images at {training.image_size} x {training.image_size} pixels, network {training.network}")
     labelled, which = f"{training.batch_labelled} labelled + ", "unlabelled"
     if not config.options.method().uses_labels:
         labelled, which = "", kind
     if not config.options.method().makes_steps:
-        return [*lines, f"{config.method} is fitted once: no steps"]
+        return [*lines, f"{config.method} is fitted once, without training steps"]
     length = f"{training.steps:,} steps of {labelled}2 x {training.batch_unlabelled} {which}"
-    when = f"about {duration(seconds)} from now ({named('minutes')})" if seconds else "as you say"
-    return [*lines, f"{length}: {when}"]
+    return [*lines, f"{length}, about {duration(seconds)} ({named('minutes')} sets this)" if seconds else length]

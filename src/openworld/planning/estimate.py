@@ -1,4 +1,4 @@
-"""From data to the number of its classes: features without labels, an estimate, the files that tell of it."""
+"""Estimate the number of classes of a data set: learn features without labels, estimate, write the result to files."""
 
 import sys
 from dataclasses import replace
@@ -29,7 +29,7 @@ from openworld.runs.folder import RunFolder
 
 MOST_CLASSES = 400
 DRAWN_SAMPLES, DRAWN_COUNTS = 10_000, 40
-"""For a curve that is only looked at."""
+"""Limits for a k-means curve that is only plotted."""
 
 
 def estimate_classes(
@@ -41,12 +41,12 @@ def estimate_classes(
     minutes: float | None = None,
     opened: Opened | None = None,
 ) -> Estimate:
-    """The number of classes of the data that the settings name; estimate.json and estimate.png go into `out`.
+    """Estimate the number of classes of the requested data, and write estimate.json and estimate.png to `out`.
 
-    `opened` is that data, where it has been opened already.
+    `opened` is that data, if the caller has opened it already.
     """
     if estimator not in ESTIMATORS:
-        raise UserError(f"{named('estimator', estimator)}: there are {', '.join(ESTIMATORS)}")
+        raise UserError(f"{named('estimator', estimator)} does not exist; choose from {', '.join(ESTIMATORS)}")
     features, data, origin = find_features(requested, runtime, out, estimator, max_classes, minutes, opened)
     estimate = judge(features, data.labels, estimator, max_classes, requested.get("seed", 0), runtime.quiet)
     estimate = replace(estimate, details={**estimate.details, "features": origin, "num_features": features.shape[1]})
@@ -62,13 +62,13 @@ def estimate_classes(
 def judge(
     features: Tensor, labels: Tensor, estimator: str, max_classes: int | None = None, seed: int = 0, quiet: bool = True
 ) -> Estimate:
-    """The estimate from (N, D) features, the labelled samples first, with the curve of k-means over k beside it."""
+    """Return the estimate from (N, D) features, labelled samples first, together with the curve of k-means over k."""
     num_seen, num_samples = int(labels.max()) + 1, len(features)
     most = largest_count(max_classes, num_seen, num_samples)
     estimate, step = None, 1
     if estimator == "neighbours":
         estimate = estimate_by_neighbours(features, labels)
-        # the curve is only looked at: all counts of all samples would take hours on a CPU
+        # The curve is only plotted here. Computing it for all counts and samples would take hours on a CPU
         most = max(min(most, 3 * estimate.num_classes), num_seen + 1)
         step, stride = -(-(most - num_seen) // DRAWN_COUNTS), -(-num_samples // DRAWN_SAMPLES)
         features = torch.cat([part[::stride] for part in features.tensor_split([len(labels)])])
@@ -85,11 +85,12 @@ def judge(
 
 
 def largest_count(max_classes: int | None, num_seen: int, num_samples: int) -> int:
+    """Return the largest number of classes to try, or raise a UserError if the requested one is out of range."""
     if max_classes is None:
         return min(max(MOST_CLASSES, 2 * num_seen), num_samples)
     if not num_seen < max_classes <= num_samples:
-        told = named("max_classes", max_classes)
-        raise UserError(f"{told}: there are {num_seen} seen classes and {num_samples:,} samples")
+        limits = f"more than {num_seen} (seen classes) and at most {num_samples:,} (samples)"
+        raise UserError(f"{named('max_classes', max_classes)} is out of range; it must be {limits}")
     return max_classes
 
 
@@ -102,51 +103,56 @@ def find_features(
     minutes: float | None,
     opened: Opened | None,
 ) -> tuple[Tensor, TrainingSet, str]:
-    """(N, D), labelled samples first: those of a run, those given, or those that SimCLR learns now."""
+    """Return (N, D) features, labelled samples first, the training set, and where the features come from.
+
+    They come from a run, from the data itself, or from SimCLR, which is trained now.
+    """
     data_name = str(requested.get("data", "digits"))
     if opened is None and RunFolder(Path(data_name)).exists:
         run = RunFolder(Path(data_name))
-        idle = [name for name in requested if name not in ("data", "seed")]
-        if idle or minutes is not None:
-            setting = (idle or ["minutes"])[0]
-            raise UserError(f"{named(setting)}: {run.path} is a run, whose data and features are what they are")
+        unused = [name for name in requested if name not in ("data", "seed")]
+        if unused or minutes is not None:
+            setting = (unused or ["minutes"])[0]
+            raise UserError(f"{named(setting)} cannot change the data or features of the run {run.path}; leave it out")
         return *features_of_run(run, runtime), f"the run {run.path} ({run.config().method})"
     opened = opened or open_problem(settings_for_features(requested), runtime)
     if opened.dataset.has_features:
         if minutes is not None:
-            holds = f"{opened.dataset.name} holds some"
-            raise UserError(f"{named('minutes')} is for learning features, and {holds}: leave it out")
+            contains = f"{opened.dataset.name} already contains features"
+            raise UserError(f"{named('minutes')} sets how long to learn features, but {contains}; leave it out")
         data = opened.world.training
-        return standardised(torch.cat([data.labelled.data, data.unlabelled.data])), data, "those given"
+        return standardised(torch.cat([data.labelled.data, data.unlabelled.data])), data, "from the data"
     plan = plan_features(requested, opened, runtime, minutes)
     data = plan.world.training
-    largest_count(max_classes, data.num_seen, len(data.labelled) + len(data.unlabelled))  # or refuse, before the work
+    # Both checks raise an error before the long training of features, not after it
+    largest_count(max_classes, data.num_seen, len(data.labelled) + len(data.unlabelled))
     if estimator == "neighbours":
-        refuse_few_labels(data.labels)  # likewise
+        refuse_few_labels(data.labels)
     run = learn_features(plan, out, runtime, is_as_long=bool(requested.get("start_steps")))
     return *features_of_run(run, runtime, plan.world), f"SimCLR, {run.config().training.steps} steps"
 
 
 def features_of_run(run: RunFolder, runtime: Runtime, world: OpenWorld | None = None) -> tuple[Tensor, TrainingSet]:
-    """`world` is the problem of the run, where it is at hand already."""
+    """Return the features and training set of a run. `world` is the problem of the run, if it is loaded already."""
 
     def warn(message: str) -> None:
         print(f"warning: {message}", file=sys.stderr)
 
     config = run.config()
     if config.options.method().uses_labels or config.training.start:
-        warn(f"{run.path} was trained on labels, or began with another run: that may mislead an estimate by neighbours")
+        warn(f"{run.path} was trained on labels or started from another run; estimates by neighbours may be wrong")
     data = (world or load_problem(config, runtime, run.split())).training
     network, _ = load_average(run, config, runtime.device, warn)
     return torch.cat([extract(network, part, data.family) for part in (data.labelled, data.unlabelled)]), data
 
 
 def standardised(features_ND: Tensor) -> Tensor:
-    """Columns of mean 0 and deviation 1; those that never change are left out."""
-    middle, spread = features_ND.mean(dim=0), features_ND.std(dim=0)
-    changes = spread > 1e-6 * (middle.abs() + 1e-30)
-    if not changes.any():
-        raise UserError("all features are constant: they tell nothing about classes")
-    if not changes.all():
-        print(f"warning: {int((~changes).sum())} of {len(changes)} features are constant: left out", file=sys.stderr)
-    return ((features_ND - middle) / spread)[:, changes]
+    """Scale the columns to mean 0 and standard deviation 1. Leave out constant columns."""
+    mean, deviation = features_ND.mean(dim=0), features_ND.std(dim=0)
+    varies = deviation > 1e-6 * (mean.abs() + 1e-30)
+    if not varies.any():
+        raise UserError("all features are constant, so the number of classes cannot be estimated from them")
+    if not varies.all():
+        constant = f"{int((~varies).sum())} of {len(varies)} features"
+        print(f"warning: ignoring {constant}, because they are constant", file=sys.stderr)
+    return ((features_ND - mean) / deviation)[:, varies]

@@ -1,4 +1,4 @@
-"""Pictures of results, as PNG files."""
+"""The plot of an estimated number of classes, as a PNG file."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ OURS, THEIRS, FAINT = "#1f6fb2", "#d1602e", "#8a8a8a"
 
 
 def draw_class_count(estimate: Estimate, path: Path) -> None:
-    """The curve of k-means over k, and where the estimate lies on it; by neighbours, the two lines that cross there."""
+    """Plot the curve of k-means over k and the estimate; for `neighbours`, also the two lines that cross there."""
     has_rates = estimate.estimator == "neighbours"
     figure = Figure(figsize=(11 if has_rates else 6, 4.2), layout="constrained")
     panels = figure.subplots(1, 2 if has_rates else 1, squeeze=False)[0]
@@ -30,19 +30,19 @@ def _draw_rates(panel: Axes, estimate: Estimate) -> None:
     fields = ("same", "other", "num_seen", "num_labelled", "num_samples")
     rates = Rates(**{name: estimate.details[name] for name in fields})
     ends = [estimate.num_seen, max(2 * estimate.num_classes - estimate.num_seen, estimate.num_seen + 2)]
-    panel.plot(ends, [100 * rates.by_size(k) for k in ends], color=OURS, label="if there are k classes of one size")
+    panel.plot(ends, [100 * rates.by_size(k) for k in ends], color=OURS, label="expected for k classes of equal size")
     near = [100 * rates.by_neighbours(k) for k in ends]
-    panel.plot(ends, near, color=THEIRS, label="as seen among nearest neighbours")
-    panel.set_ylabel("labelled share of a seen class (per cent)")
-    panel.set_title("the estimate: where both agree", fontsize=10)
+    panel.plot(ends, near, color=THEIRS, label="measured among nearest neighbours")
+    panel.set_ylabel("labelled proportion of a seen class (%)")
+    panel.set_title("the estimate: where the lines cross", fontsize=10)
     panel.legend(frameon=False, fontsize=9)
 
 
 def _draw_curve(panel: Axes, estimate: Estimate) -> None:
     counts = [score.k for score in estimate.curve]
     panel.plot(counts, [score.reassigned for score in estimate.curve], color=THEIRS, label="with reassignment")
-    panel.plot(counts, [score.accuracy for score in estimate.curve], color=FAINT, label="without")
-    panel.set_ylabel("labelled samples matched (per cent)")
+    panel.plot(counts, [score.accuracy for score in estimate.curve], color=FAINT, label="without reassignment")
+    panel.set_ylabel("labelled samples matched (%)")
     panel.set_title("k-means, as in the paper", fontsize=10)
     panel.legend(frameon=False, fontsize=9)
 

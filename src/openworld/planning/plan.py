@@ -1,4 +1,4 @@
-"""The plan of a run: its configuration, the problem posed, and what is told about both."""
+"""The plan of a run: its configuration, the open-world problem, and a description of both."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from openworld.planning.settings import batch_sizes, recipe_config, resolve_sett
 
 @dataclass(frozen=True)
 class Opened:
-    """The data of a request, opened and posed once for all that is planned with it."""
+    """The data of a request and the problem made from it. They are loaded once and shared by all plans."""
 
     dataset: Dataset
     world: OpenWorld
@@ -29,16 +29,16 @@ class Opened:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is going to be done."""
+    """What a run will do."""
 
     config: Config
     world: OpenWorld
     lines: tuple[str, ...]
-    """For a person to read."""
+    """The plan as text for the user."""
 
 
 def open_problem(requested: dict[str, Any], runtime: Runtime, dataset: Dataset | None = None) -> Opened:
-    """`dataset` is what is asked for, where that is in memory."""
+    """Open the requested data and make the problem from it. `dataset` is the data, if it is in memory."""
     dataset = dataset or open_dataset(recipe_config(requested).data, runtime.data_dir)
     return Opened(dataset, load_problem(resolve_settings(requested, dataset, runtime.device), runtime, dataset=dataset))
 
@@ -50,7 +50,7 @@ def plan_run(
     minutes: float | None = None,
     count_is_estimated: bool = False,
 ) -> Plan:
-    """A configuration and its problem; `minutes` sets the number of steps by measuring what one costs here."""
+    """Return the plan of a run. `minutes` sets the number of steps: the cost of a step is measured on this device."""
     refuse_bad_length(requested, minutes)
     config, world = draft_plan(requested, opened, runtime)
     method, is_own, seconds = config.options.method(), config.recipe == "own", None
@@ -59,14 +59,16 @@ def plan_run(
     if minutes is not None and method.makes_steps:
         config, costs = fit_to_memory(config, world.training, runtime, set(requested))
         config, seconds = fit_to_time(config, world, costs, minutes * 60, set(requested))
-    source = "estimated" if count_is_estimated else "as you say" if "num_classes" in requested else None
-    is_told = is_own or seconds or opened.dataset.is_labelled is not None
-    lines = describe(config, opened.dataset, world, seconds, source) if is_told else ()
+    source = (
+        "estimated" if count_is_estimated else f"set by {named('num_classes')}" if "num_classes" in requested else None
+    )
+    has_text = is_own or seconds or opened.dataset.is_labelled is not None
+    lines = describe(config, opened.dataset, world, seconds, source) if has_text else ()
     return Plan(config, world, tuple(lines))
 
 
 def draft_plan(requested: dict[str, Any], opened: Opened, runtime: Runtime) -> tuple[Config, OpenWorld]:
-    """All but the length; what cannot work is refused here, before anything is trained."""
+    """Return everything but the length of the run. Raise a UserError for settings that cannot work."""
     config = resolve_settings(requested, opened.dataset, runtime.device)
     world = adapted_problem(opened.world, config)
     if config.recipe == "own":
@@ -81,20 +83,20 @@ def draft_plan(requested: dict[str, Any], opened: Opened, runtime: Runtime) -> t
 
 
 def refuse_other_views(config: Config, data: TrainingSet) -> None:
-    """A method may ask for views that there are none of."""
+    """Raise a UserError if the method needs views that do not exist for this kind of data."""
     kind = "features" if len(data.unlabelled.shape) == 1 else "images"
     for family, size in config.options.method().views(config).kinds:
         if ((family or data.augment) == "features") != (kind == "features") or (size and kind == "features"):
-            raise UserError(f"{named('method', config.method)} wants views that there are none of for {kind}")
+            needed = f"{named('method', config.method)} needs augmented views that do not exist for {kind}"
+            raise UserError(f"{needed}; choose another method")
 
 
 def refuse_other_sizes(data: TrainingSet, views: Views) -> None:
-    """For a body that takes no images but of one size."""
+    """Raise a UserError if views differ in size from the images, for a backbone that takes only one size."""
     sample = data.unlabelled.take(torch.tensor([0]))
     for kind in views.kinds:
         shape = data.family_of(*kind).random(sample, generator(0, "size", device=data.device)).shape[1:]
         if shape != data.shown_shape:
-            told = f"{named('network', 'identity')} takes images of {data.shown_shape[-1]} pixels"
-            raise UserError(
-                f"{told}, and views of {kind.family or data.augment} have {shape[-1]}: choose another network"
-            )
+            needed = f"{named('network', 'identity')} needs images of {data.shown_shape[-1]} pixels"
+            family = kind.family or data.augment
+            raise UserError(f"{needed}, but {family} views have {shape[-1]} pixels; choose another network")

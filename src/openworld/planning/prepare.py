@@ -1,4 +1,4 @@
-"""All that comes before the first step of a run: features to begin with, the number of classes, the plan."""
+"""Everything before the first step of a run: pretrained features, the number of classes, the plan."""
 
 import sys
 from pathlib import Path
@@ -17,66 +17,69 @@ from openworld.planning.settings import recipe_config, with_absolute_paths, with
 from openworld.runs.folder import ESTIMATE_FILES, RunFolder
 
 SHARE_TO_COUNT, SHARE_TO_BEGIN = 0.25, 0.5
-"""Of the minutes of a run, those in which features are learnt: only to count classes by them, or to begin with them."""
+"""Proportion of the minutes for learning features: only to count the classes, or to start the run from them."""
 
 
 def prepare_run(
     requested: dict[str, Any], runtime: Runtime, out: Path, minutes: float | None = None, dataset: Dataset | None = None
 ) -> Plan:
-    """`out` is the folder of the run: what tells of the class count goes there, and features that are learnt first.
+    """Learn features and estimate the number of classes if requested, then return the plan of the run.
 
-    `dataset` is the data, where it is in memory. It is opened and posed once, whatever is done with it.
+    `out` is the run folder. The features and the files of the estimate are written there. `dataset` is the data, if it
+    is in memory. The data is opened only once.
     """
     recipe = recipe_config(requested)
-    counts = requested.get("num_classes") == "auto"
-    begins = requested.get("start", recipe.training.start) == FEATURES_RUN
-    if not begins and requested.get("start_steps"):
+    estimates_classes = requested.get("num_classes") == "auto"
+    learns_features = requested.get("start", recipe.training.start) == FEATURES_RUN
+    if not learns_features and requested.get("start_steps"):
         features = named("start", FEATURES_RUN)
-        raise UserError(f"{named('start_steps')} is the length of {features}: add that, or leave it out")
+        start_steps = named("start_steps")
+        raise UserError(f"{start_steps} has no effect without {features}; add {features} or leave {start_steps} out")
     requested = with_keys(requested)
     refuse_bad_length(requested, minutes)
     method = requested.get("method", recipe.method)
     if minutes is not None and not METHODS[method].method().makes_steps:
-        raise UserError(f"{named('minutes')} does nothing: {method} is fitted once, not trained by steps")
-    if not counts:  # what an earlier try estimated is not what is asked for now
+        raise UserError(
+            f"{named('minutes')} has no effect: {method} is fitted once, without training steps; leave it out"
+        )
+    if not estimates_classes:  # an earlier estimate is not what is requested now
         for name in ESTIMATE_FILES:
             (out / name).unlink(missing_ok=True)
     opened = open_problem(requested, runtime, dataset)
-    if not counts and not begins:
+    if not estimates_classes and not learns_features:
         return plan_run(requested, opened, runtime, minutes)
-    if begins and minutes is None and recipe.recipe == "own" and "steps" not in requested:
+    if learns_features and minutes is None and recipe.recipe == "own" and "steps" not in requested:
         minutes = OWN_MINUTES
-    for_features = settings_with_features(requested, opened, runtime, begins and minutes is None)
-    before = None if minutes is None else (SHARE_TO_BEGIN if begins else SHARE_TO_COUNT) * minutes
+    for_features = settings_with_features(requested, opened, runtime, learns_features and minutes is None)
+    features_minutes = None if minutes is None else (SHARE_TO_BEGIN if learns_features else SHARE_TO_COUNT) * minutes
     with RunFolder(out).keep_request(with_absolute_paths(requested), minutes):
-        if counts:
-            estimate = estimate_classes(for_features, runtime, out, minutes=before, opened=opened)
+        if estimates_classes:
+            estimate = estimate_classes(for_features, runtime, out, minutes=features_minutes, opened=opened)
             if not runtime.quiet:
                 print(f"{estimate.text()}: {estimate.how_sure()}", file=sys.stderr, flush=True)
             requested = {**requested, "num_classes": estimate.num_classes}
-        if begins:
+        if learns_features:
             features = RunFolder(out / FEATURES_RUN)
-            if not (counts and features.summary()):  # by which the classes were counted just now
+            if not (estimates_classes and features.summary()):  # otherwise the estimate has just learnt them
                 is_as_long = bool(for_features.get("start_steps"))
-                learn_features(plan_features(for_features, opened, runtime, before), out, runtime, is_as_long)
-            if minutes is not None and requested.get(
-                "start_steps"
-            ):  # that say how long, instead of a share of the minutes
-                before = min(features.summary()["seconds"] / 60, 0.99 * minutes)
+                learn_features(plan_features(for_features, opened, runtime, features_minutes), out, runtime, is_as_long)
+            if minutes is not None and requested.get("start_steps"):
+                # The features took this long instead of their proportion of the minutes
+                features_minutes = min(features.summary()["seconds"] / 60, 0.99 * minutes)
             requested = {**requested, "start_steps": features.config().training.steps}
-    left = None if minutes is None else minutes - before
-    return plan_run(requested, opened, runtime, left, count_is_estimated=counts)
+    remaining = None if minutes is None else minutes - features_minutes
+    return plan_run(requested, opened, runtime, remaining, count_is_estimated=estimates_classes)
 
 
 def settings_with_features(
-    requested: dict[str, Any], opened: Opened, runtime: Runtime, has_its_length: bool
+    requested: dict[str, Any], opened: Opened, runtime: Runtime, has_own_length: bool
 ) -> dict[str, Any]:
-    """What was asked for, and what the run's own plan adds that its features must share.
+    """Return the requested settings, and those from the plan of the run that its features must share.
 
-    That plan is made now, so that mistakes are told of before the features are learnt, not after.
+    The plan is made now, so that errors in it appear before the features are learnt, not after.
     """
     training = draft_plan(requested, opened, runtime)[0].training
     shared = {"network": training.network, "image_size": training.image_size}
-    if has_its_length:
+    if has_own_length:
         shared["start_steps"] = training.start_steps
     return {**requested, **{name: value for name, value in shared.items() if value is not None}}

@@ -1,4 +1,4 @@
-"""Features learnt without labels: a run in the folder of the one that begins with them, or counts classes by them."""
+"""Features learnt without labels, in a run of their own inside the folder of the run that uses them."""
 
 import sys
 from pathlib import Path
@@ -15,12 +15,12 @@ from openworld.training.loop import train
 
 
 def settings_of_features() -> tuple[str, ...]:
-    """The keys that decide them: what they share with the run, and the options of the method that learns them."""
+    """Return the keys that the features depend on: those shared with the run, and the options of their method."""
     return *SHARED_SETTINGS, *(option.key for option in options(FEATURES_RUN) if option.section == FEATURES_RUN)
 
 
 def settings_for_features(requested: dict[str, Any]) -> dict[str, Any]:
-    """What a run and its features have in common; all else follows from the recipe simclr."""
+    """Return the settings that a run and its features share. All others come from the recipe simclr."""
     settings = {name: value for name, value in requested.items() if name in settings_of_features()}
     if requested.get("start_steps"):
         settings["steps"] = requested["start_steps"]
@@ -28,15 +28,15 @@ def settings_for_features(requested: dict[str, Any]) -> dict[str, Any]:
 
 
 def plan_features(requested: dict[str, Any], opened: Opened, runtime: Runtime, minutes: float | None = None) -> Plan:
-    """Steps that were asked for win over minutes, which are those of the whole run."""
+    """Plan the run that learns features. Requested steps take precedence over minutes."""
     settings = settings_for_features(requested)
     return plan_run(settings, opened, runtime, None if "steps" in settings else minutes)
 
 
 def learn_features(plan: Plan, out: Path, runtime: Runtime, is_as_long: bool = False) -> RunFolder:
-    """The run of SimCLR in `out`, finished: trained now, or as far as that is still to be done.
+    """Return the finished SimCLR run in `out`. Train it first, or resume it, if it is not finished.
 
-    What was begun goes on as it began; `is_as_long` says that it must be of the length that is planned now.
+    A run that has started continues with its own settings. With `is_as_long` it must have the planned length.
     """
     run, config = RunFolder(out / FEATURES_RUN), plan.config
     if run.exists:
@@ -52,18 +52,19 @@ def learn_features(plan: Plan, out: Path, runtime: Runtime, is_as_long: bool = F
 
 
 def refuse_other_features(run: RunFolder, plan: Plan, is_as_long: bool) -> None:
-    """Features that were begun before must be of the same problem."""
+    """Raise a UserError if existing features belong to other settings or data than the plan."""
     before, now = flatten(run.config()), flatten(plan.config)
     for name in (*settings_of_features(), "method", *(("steps",) if is_as_long else ())):
         if before[name] != now[name]:
-            told = f"{name} = {before[name]}, not {now[name]}"
-            raise UserError(f"{run.path} holds features for {told}: choose another {named('out')}")
+            difference = f"{name} = {before[name]}, not {now[name]}"
+            raise UserError(f"{run.path} contains features learnt with {difference}; choose another {named('out')}")
     if run.split() and not is_same_problem(run, plan.world):
-        changed = f"{plan.config.data} has changed since the features in {run.path} were begun"
-        raise UserError(f"{changed}: choose another {named('out')}")
+        changed = f"{plan.config.data} has changed since openworld started to learn the features in {run.path}"
+        raise UserError(f"{changed}; choose another {named('out')}")
 
 
 def is_same_problem(run: RunFolder, world: OpenWorld) -> bool:
+    """Return whether a run was trained on this split of this data."""
     split, facts = run.split_and_facts()
     return (split, facts.get("fingerprint"), set(facts.get("dropped", {}))) == (
         world.split,

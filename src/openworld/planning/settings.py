@@ -1,4 +1,4 @@
-"""What the settings of a run are: defaults < recipe < what follows from the data < what was asked for."""
+"""The settings of a run, in order of precedence: defaults < recipe < settings that follow from the data < request."""
 
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from openworld.methods import METHODS
 from openworld.runs.folder import RunFolder
 
 LARGEST_SIDE = {"cpu": 64, "cuda": 256}
-"""Of the images of own data. On a GPU 256, of which a view shows 224."""
+"""Largest side in pixels to which images of user data are resized. On a GPU 256, of which a view shows 224."""
 
 
 def recipe_config(requested: dict[str, Any]) -> Config:
-    """The recipe for the data that was asked for: what can be known without opening it."""
+    """Return the configuration of the recipe for the requested data. This does not open the data."""
     data = stable_name(requested.get("data", Config.data))
     if "method" in requested:
         refuse_unknown_method(requested["method"])
@@ -32,7 +32,10 @@ def recipe_config(requested: dict[str, Any]) -> Config:
 
 
 def with_keys(requested: dict[str, Any]) -> dict[str, Any]:
-    """By keys: an option that is named without its method is the run's, or that of the features it begins with."""
+    """Return the settings by their keys.
+
+    An option without a method's name belongs to the method of the run, or to that of the features it starts from.
+    """
     recipe = recipe_config(requested)
     return by_keys(
         requested, *methods_of(requested.get("method", recipe.method), requested.get("start", recipe.training.start))
@@ -40,7 +43,7 @@ def with_keys(requested: dict[str, Any]) -> dict[str, Any]:
 
 
 def resolve_settings(requested: dict[str, Any], dataset: Dataset, device: torch.device) -> Config:
-    """The whole configuration; what was asked for is given by its keys."""
+    """Return the whole configuration. The keys of `requested` are those of `with_keys`."""
     config = recipe_config(requested)
     requested = {**requested, "recipe": config.recipe, "data": config.data}
     config = replace(config, {**class_settings(dataset), "method": requested.get("method", config.method)})
@@ -54,25 +57,27 @@ def resolve_settings(requested: dict[str, Any], dataset: Dataset, device: torch.
             raise UserError(f"{named('start')} {error}{did_you_mean(start, [FEATURES_RUN])}") from None
         requested |= {"start_steps": None}
     methods = methods_of(config.method, requested.get("start", config.training.start))
-    mine = {option.key for option in options(*methods)}
-    settled = replace(config, with_absolute_paths({key: value for key, value in requested.items() if key in mine}))
-    refuse_idle_settings(requested, config, settled, dataset)
-    return with_its_steps(settled, requested)
+    used = {option.key for option in options(*methods)}
+    resolved = replace(config, with_absolute_paths({key: value for key, value in requested.items() if key in used}))
+    refuse_unused_settings(requested, config, resolved, dataset)
+    return with_checked_steps(resolved, requested)
 
 
-def with_its_steps(config: Config, requested: dict[str, Any]) -> Config:
-    """A method that is fitted once makes none."""
+def with_checked_steps(config: Config, requested: dict[str, Any]) -> Config:
+    """Set the steps to 0 for a method that is fitted once. Raise a UserError if the steps do not fit the method."""
     if config.options.method().makes_steps:
         if not config.training.steps:
             raise UserError(f"{named('steps')} is 0; it must be 1 or more")
         return config
     if requested.get("steps"):
-        raise UserError(f"{named('steps')} does nothing: {config.method} is fitted once, not trained by steps")
+        raise UserError(
+            f"{named('steps')} has no effect: {config.method} is fitted once, without training steps; leave it out"
+        )
     return replace(config, {"steps": 0})
 
 
 def with_absolute_paths(requested: dict[str, Any]) -> dict[str, Any]:
-    """With files and folders as they are found from every working directory."""
+    """Make paths absolute, so that they are valid in every working directory."""
     paths = {}
     if "data" in requested:
         paths["data"] = stable_name(requested["data"])
@@ -83,48 +88,53 @@ def with_absolute_paths(requested: dict[str, Any]) -> dict[str, Any]:
     return {**requested, **paths}
 
 
-def refuse_idle_settings(requested: dict[str, Any], usual: Config, config: Config, dataset: Dataset) -> None:
-    """What was asked for in vain. A default asks for nothing, nor does what would be so anyway."""
+def refuse_unused_settings(requested: dict[str, Any], recipe: Config, config: Config, dataset: Dataset) -> None:
+    """Raise a UserError for a requested setting that has no effect.
+
+    Requests of the default value, or of the recipe's value, are accepted.
+    """
     for name in ("novel", "labelled", "imbalance"):
         if dataset.is_labelled is not None and requested.get(name, getattr(Problem, name)) != getattr(Problem, name):
-            raise UserError(f"{named(name)} turns a fully labelled set into a problem; {dataset.name} is one already")
+            already = f"{dataset.name} already has labelled and unlabelled samples"
+            raise UserError(f"{named(name)} is for fully labelled data, but {already}; leave it out")
     for name, needed in config.options.needs.items():
-        default, usually = (getattr(each, name) for each in (type(config.options), usual.options))
+        default, from_recipe = (getattr(each, name) for each in (type(config.options), recipe.options))
         value = requested.get(f"{config.method}.{name}", default)
-        if value not in (default, usually) and not getattr(config.options, needed):
-            raise UserError(f"{named(name)} does nothing without {named(needed)}: add that, or leave {named(name)} out")
+        if value not in (default, from_recipe) and not getattr(config.options, needed):
+            setting, other = named(name), named(needed)
+            raise UserError(f"{setting} has no effect without {other}; add {other} or leave {setting} out")
     for option in options(*METHODS):
-        is_of_other = option.section in METHODS.keys() - {*config.methods}
-        if is_of_other and requested.get(option.key, option.default) != option.default:
-            told, whose = named(option.key), named("method", option.section)
-            raise UserError(f"{told} is for {whose}: add that, or leave {told} out")
+        is_of_other_method = option.section in METHODS.keys() - {*config.methods}
+        if is_of_other_method and requested.get(option.key, option.default) != option.default:
+            setting, method = named(option.key), named("method", option.section)
+            raise UserError(f"{setting} is for {method}; add {method} or leave {setting} out")
     if dataset.has_features and requested.get("image_size"):
-        raise UserError(f"{named('image_size')} is for images, and {dataset.name} holds features: leave it out")
+        raise UserError(f"{named('image_size')} is for images, but {dataset.name} contains features; leave it out")
 
 
-# What follows from the data ---------------------------------------------------------------------------------
+# Settings that follow from the data -------------------------------------------------------------------------
 
 
 def class_settings(dataset: Dataset) -> dict[str, Any]:
-    """What is known of the classes, or assumed; settings by their keys."""
+    """Return the settings of the classes, by key: their number, known or assumed, and the prior."""
     if dataset.is_labelled is None:
-        return {"prior": "known"}  # the labels are there to be counted
+        return {"prior": "known"}  # all samples have a label, so the class sizes can be counted
     return {"num_classes": count_classes(dataset), "prior": "known" if dataset.class_sizes else "uniform"}
 
 
 def own_settings(dataset: Dataset, device: torch.device, config: Config) -> dict[str, Any]:
-    """Network, views and size, likewise."""
+    """Return the network, the augmentation and the image size for user data, by key."""
     if dataset.has_features:
         return {"network": "mlp", "augment": "features"}
     size = min(typical_side(dataset), LARGEST_SIDE[device.type])
     chosen = network_and_views(size, device)
     if not config.options.method().uses_labels and chosen["augment"] in ("cifar", "tiny"):
-        chosen["augment"] = "simclr"  # which tells more apart
+        chosen["augment"] = "simclr"  # its views differ more from each other
     return {"image_size": size, **chosen}
 
 
 def batch_sizes(world: OpenWorld) -> dict[str, int]:
-    """As large as pays on the device; of a small set, half of it."""
+    """Return batch sizes that use the device well. For a small set, a batch is at most half of it."""
     labelled, unlabelled = (256, 256) if world.training.device.type == "cuda" else (64, 128)
     num_labelled, num_unlabelled = len(world.training.labelled), len(world.training.unlabelled)
     return {
@@ -134,12 +144,13 @@ def batch_sizes(world: OpenWorld) -> dict[str, int]:
 
 
 def count_classes(dataset: Dataset) -> int:
-    """As many as are named anywhere; if only the labelled ones are, as many again."""
+    """Return the number of class names. If only seen classes have names, return twice their number."""
     num_named, num_seen = len(dataset.class_names), len(dataset.classes_shown)
     return num_named if num_named > num_seen else min(2 * num_seen, len(dataset.train))
 
 
 def network_and_views(size: int, device: torch.device) -> dict[str, Any]:
+    """Return the network and the augmentation for images of this size."""
     if device.type == "cpu":
         return {"network": "small" if size <= 16 else "small-32" if size <= 40 else "small-64", "augment": "cifar"}
     if size <= 40:
@@ -150,7 +161,7 @@ def network_and_views(size: int, device: torch.device) -> dict[str, Any]:
 
 
 def typical_side(dataset: Dataset, samples: int = 200) -> int:
-    """The median of the shorter sides of some images; in memory all have one size."""
+    """Return the median of the shorter sides of some image files. Images in memory all have the same size."""
     content = dataset.train.content
     if not isinstance(content, Files):
         return max(8, min(content.shape[1:3]))
@@ -158,6 +169,6 @@ def typical_side(dataset: Dataset, samples: int = 200) -> int:
     for position in range(0, len(content), -(-len(content) // samples)):
         try:
             sides.append(min(image_size(Path(content.full_path(position)).read_bytes())))
-        except (BadImage, OSError):  # the survey of all files will name it
+        except (BadImage, OSError):  # the survey of all files reports it
             continue
     return max(8, int(np.median(sides))) if sides else LARGEST_SIDE["cpu"]

@@ -133,7 +133,7 @@ class Answering(nn.Module):
         super().__init__()
         self.network, self.plain, self.temperature = model.network, model.family.plain, model.temperature
         # which class each output belongs to, (K, M): a product with it adds up what outputs of one name have
-        self.register_buffer("membership", model.classes.combined(torch.eye(len(model.classes.outputs))))
+        self.register_buffer("membership", model.classes.sum_by_class(torch.eye(len(model.classes.outputs))))
 
     def forward(self, samples: Tensor) -> tuple[Tensor, Tensor]:
         features = self.network.features(self.plain(samples))

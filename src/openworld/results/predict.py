@@ -18,7 +18,7 @@ from openworld.data.pool import in_pieces
 from openworld.data.samples import chunk_size
 from openworld.data.worker import decode_files
 from openworld.runs.model import Model
-from openworld.runs.outputs import answers
+from openworld.runs.outputs import top_predictions
 
 FILES_PER_TASK = 32
 """That a worker decodes in one go."""
@@ -73,7 +73,7 @@ def _predict(model: Model, samples: Sources, num_views: int) -> Iterator[Predict
 
 def _answers(model: Model, samples: Tensor, num_views: int) -> Iterator[tuple]:
     spreads = model.uncertainty(samples, num_views).tolist() if num_views else itertools.repeat(None)
-    for answer, spread in zip(answers(model.probabilities(samples), model.classes), spreads, strict=False):
+    for answer, spread in zip(top_predictions(model.probabilities(samples), model.classes), spreads, strict=False):
         yield answer.prediction, answer.confidence, spread, answer.runner_up
 
 

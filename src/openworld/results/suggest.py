@@ -23,7 +23,7 @@ from openworld.nets.features import extract
 from openworld.runs.classes import Classes
 from openworld.runs.evaluation import load_average
 from openworld.runs.folder import RunFolder
-from openworld.runs.outputs import Answer, answers, class_probabilities, outputs_of
+from openworld.runs.outputs import TopPrediction, class_probabilities, outputs_of, top_predictions
 
 FILE = "to-label.csv"
 USUAL = 50
@@ -75,7 +75,7 @@ def suggest(
     said = outputs_of(run, runtime, lambda _: None, world)["unlabelled"]  # what there is to warn of has been said
     shares = class_probabilities(said.logits[positions], classes, config.answers.temperature)
     chosen, met = [], set()
-    for position, answer in zip(positions, answers(shares, classes), strict=True):
+    for position, answer in zip(positions, top_predictions(shares, classes), strict=True):
         why = reason(answer, answer.prediction in met)
         met.add(answer.prediction)
         chosen.append(Suggestion(position, said.samples[position], answer.prediction, why, answer.confidence))
@@ -106,7 +106,7 @@ def reach(samples_ND: Tensor, labelled_LD: Tensor) -> Tensor:
     return ((samples_ND @ labelled_LD.T - 1) / REACH).exp()
 
 
-def reason(answer: Answer, met_before: bool) -> str:
+def reason(answer: TopPrediction, met_before: bool) -> str:
     """Why a sample was chosen, in a few words; `met_before`: another one with this guess was chosen already."""
     if answer.confidence < DOUBTFUL:
         return f"between {answer.prediction} and {answer.runner_up}"

@@ -1,5 +1,5 @@
-"""The run folder and what is read from it: checkpoints, class names, outputs, the trained model, evaluation.
+"""The run folder and its contents: checkpoints, class names, outputs, the trained model, evaluation.
 
-Training writes this folder. Everything that shows results reads it.
+Training writes this folder. All code that shows results reads it.
 It may import `core`, `compute`, `ops`, `data`, `nets` and `methods`.
 """

@@ -1,8 +1,8 @@
-"""Checkpoints: safetensors and JSON in a folder that is complete or not there.
+"""Checkpoints: folders of safetensors and JSON files, written so that a checkpoint is either complete or absent.
 
-Written aside, flushed to disk, listed with their hashes in a manifest, then renamed: a crash at any point
-leaves the newest complete checkpoint as it was. No pickle, and no clock times: two runs that made the same
-steps hold byte-identical files.
+`save` writes to a temporary folder, flushes it to disk, lists the hashes of all files in a manifest, and then renames
+the folder. A crash at any point leaves the newest complete checkpoint unchanged. Checkpoints contain no pickle and no
+clock times: two runs that made the same steps have byte-identical files.
 """
 
 import hashlib
@@ -22,20 +22,20 @@ from openworld.core.errors import UserError
 from openworld.core.formats import CHECKPOINT_FORMAT, CHECKPOINT_UPGRADES, upgraded_part
 
 KEEP = 2
-"""Checkpoints that stay: the newest, and one before it in case the newest is damaged later."""
+"""Number of checkpoints to keep: the newest one, and the one before it in case the newest is damaged later."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose files are as they were written."""
+    """A checkpoint whose files match their hashes."""
 
     path: Path
     step: int
     state: dict[str, Any]
-    """Numbers that are not tensors."""
+    """Values that are not tensors, from state.json."""
 
     def tensors(self, part: str) -> dict[str, Tensor]:
-        """As this version has them, whichever wrote them."""
+        """Return the tensors of a part, converted to the current format if an older version wrote them."""
 
         def read(name: str) -> dict[str, Tensor]:
             return load_file(self.path / f"{name}.safetensors")
@@ -43,18 +43,20 @@ class Checkpoint:
         return upgraded_part(part, read, self.state["format_version"])
 
     def load_into(self, module: nn.Module, part: str) -> None:
+        """Load the tensors of a part into a module, or raise a UserError if they do not fit."""
         try:
             module.load_state_dict(self.tensors(part))
         except RuntimeError:
-            raise UserError(f"{self.path} does not fit the run's config.toml: was that edited?") from None
+            misfit = "the weights do not fit the network of config.toml"
+            raise UserError(f"{self.path}: {misfit}; if you edited config.toml, undo the edit") from None
 
 
 class DamagedCheckpoint(Exception):
-    """A file of a checkpoint is missing or has changed."""
+    """A file of a checkpoint is missing or has been changed."""
 
 
 def save(folder: Path, step: int, parts: dict[str, dict[str, Tensor]], state: dict[str, Any]) -> Path:
-    """Write a checkpoint; older ones beyond KEEP go only when it is safely there."""
+    """Write a checkpoint and return its folder. Delete older ones beyond KEEP once the new one is safely on disk."""
     target = folder / f"step-{step:08d}"
     aside = folder / f"{target.name}.tmp"
     shutil.rmtree(aside, ignore_errors=True)
@@ -78,7 +80,7 @@ def save(folder: Path, step: int, parts: dict[str, dict[str, Tensor]], state: di
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
-    # Only earlier steps go: a later one can only be damaged, or the run would have gone on from it.
+    # Delete only earlier steps. A later checkpoint must be damaged, or the run would have resumed from it.
     earlier = [path for path in newest_first(folder) if path.name < target.name]
     for old in [*earlier[KEEP - 1 :], *folder.glob("step-*.tmp"), *folder.glob("step-*.old")]:
         shutil.rmtree(old)
@@ -86,23 +88,24 @@ def save(folder: Path, step: int, parts: dict[str, dict[str, Tensor]], state: di
 
 
 def load(path: Path) -> Checkpoint:
-    """A checkpoint, its hashes checked."""
+    """Return the checkpoint in a folder. Raise DamagedCheckpoint if a file does not match its hash."""
     try:
         hashes = json.loads((path / "MANIFEST.json").read_text())
         for name, expected in hashes.items():
             if _sha256(path / name) != expected:
-                raise DamagedCheckpoint(f"{path / name} is damaged: its sha256 is not {expected}")
+                raise DamagedCheckpoint(f"{path / name} is damaged: its SHA-256 hash is not {expected}")
         state = json.loads((path / "state.json").read_text())
     except (OSError, ValueError) as error:
         raise DamagedCheckpoint(f"{path} is damaged: {error}") from error
     version = state["format_version"]
     if version not in (*CHECKPOINT_UPGRADES, CHECKPOINT_FORMAT):
-        readable = f"this openworld reads {min(CHECKPOINT_UPGRADES)} to {CHECKPOINT_FORMAT}"
-        raise UserError(f"{path} has format {version}; {readable}: another version may read it")
+        readable = f"this version of openworld reads formats {min(CHECKPOINT_UPGRADES)} to {CHECKPOINT_FORMAT}"
+        raise UserError(f"{path} has checkpoint format {version}, but {readable}; use another version")
     return Checkpoint(path, state["step"], state)
 
 
 def newest_first(folder: Path) -> Iterator[Path]:
+    """Yield the folders of all checkpoints, the highest step first."""
     yield from sorted(folder.glob("step-????????"), reverse=True)
 
 
@@ -112,7 +115,7 @@ def _sha256(path: Path) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Make sure that a file or a folder's entries are on the disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What a run was made with: command, versions, device."""
+"""The environment of a run: command, versions, device."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ from openworld.compute.device import describe
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """What a run was made with."""
+    """Return the command, versions and hardware of this process, for environment.json."""
     return {
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "openworld": __version__,

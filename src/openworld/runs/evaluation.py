@@ -1,4 +1,4 @@
-"""What a network makes of samples: predictions, and accuracies where their classes are known."""
+"""Evaluation of a network: predictions for samples, and accuracies if their true classes are known."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,12 +28,12 @@ from openworld.runs.folder import RunFolder
 
 @torch.no_grad()
 def predict_logits(network: Network, truth: Truth, data: TrainingSet) -> Tensor:
-    """(N, K), without augmentation; of a network in evaluation mode."""
+    """Return (N, K) logits for samples without augmentation. The network must be in evaluation mode."""
     return torch.cat([network(data.family.plain(chunk)) for chunk in truth.samples.chunks()])
 
 
 def predict_and_count(network: Network, truth: Truth, data: TrainingSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of the samples whose class is known: their classes, (N, K) logits, and the confusion matrix."""
+    """Return the true classes, (N, K) logits and confusion matrix of the samples whose class is known."""
     known = truth.labels >= 0
     labels = truth.labels[known]
     logits = predict_logits(network, truth, data).cpu().numpy()[known]
@@ -42,10 +42,10 @@ def predict_and_count(network: Network, truth: Truth, data: TrainingSet) -> tupl
 
 
 def progress_scores(network: Network, truth: Truth, data: TrainingSet) -> dict[str, float | None]:
-    """The strict accuracies, and what novel accuracy is made of, to be logged while training.
+    """Return the strict accuracies, and two values that explain novel accuracy, to be logged during training.
 
-    `novel_as_seen` is the share of novel samples lost to seen classes; `novel_only` is the accuracy that
-    novel samples would have if only novel outputs could answer.
+    `novel_as_seen` is the proportion of novel samples that are predicted as seen classes. `novel_only` is the accuracy
+    that novel samples would have if only novel outputs could be predicted.
     """
     num_seen = data.num_seen
     labels, logits, counts = predict_and_count(network, truth, data)
@@ -66,7 +66,7 @@ def progress_scores(network: Network, truth: Truth, data: TrainingSet) -> dict[s
 
 
 def evaluate_part(network: Network, world: OpenWorld, part: str | None) -> dict[str, Any]:
-    """Accuracies on a part, `test` or `unlabelled`, under every protocol, and its NMI and ARI."""
+    """Return the accuracies on a part, `test` or `unlabelled`, under every protocol, and its NMI and ARI."""
     if part is None:
         return {"part": None, "protocols": {}, "nmi": None, "ari": None}
     num_seen = world.training.num_seen
@@ -75,7 +75,7 @@ def evaluate_part(network: Network, world: OpenWorld, part: str | None) -> dict[
 
 
 def scores_of_counts(counts: np.ndarray, num_seen: int) -> dict[str, Any]:
-    """All that is read from a confusion matrix."""
+    """Return all scores that are computed from a confusion matrix."""
     return {
         "protocols": {protocol: vars(accuracy(counts, num_seen, protocol)) for protocol in PROTOCOLS},
         "nmi": normalised_mutual_information(counts),
@@ -84,28 +84,34 @@ def scores_of_counts(counts: np.ndarray, num_seen: int) -> dict[str, Any]:
 
 
 def probe_features(network: Network, world: OpenWorld) -> dict[str, float] | None:
-    """What the features are worth: accuracies on the test part when all training samples come with their classes."""
+    """Return the k-nearest-neighbour and linear-probe accuracies of the features on the test part.
+
+    The probes use the true classes of all training samples. Return None if there is no test part, or if a true class
+    is unknown.
+    """
     data, train = world.training, world.truths["unlabelled"]
     if "test" not in world.truths or (train.labels < 0).any() or (world.truths["test"].labels < 0).any():
         return None
     known = torch.cat([extract(network, part, data.family) for part in (data.labelled, data.unlabelled)])
     labels = torch.cat([data.labels, torch.from_numpy(train.labels).to(data.device)])
-    judged = extract(network, world.truths["test"].samples, data.family)
+    test = extract(network, world.truths["test"].samples, data.family)
     truth = torch.from_numpy(world.truths["test"].labels).to(data.device)
     return {
-        "neighbours": neighbours_accuracy(known, labels, judged, truth),
-        "linear": linear_probe_accuracy(known, labels, judged, truth),
+        "neighbours": neighbours_accuracy(known, labels, test, truth),
+        "linear": linear_probe_accuracy(known, labels, test, truth),
     }
 
 
 def evaluate_run(run: RunFolder, part: str | None, runtime: Runtime, warn: Callable[[str], None]) -> dict[str, Any]:
-    """The averaged model of a run's newest checkpoint, evaluated anew."""
+    """Evaluate the averaged model of a run's newest checkpoint."""
     config = run.config()
     world = load_problem(config, runtime, run.split())
     part = part or world.evaluated_part
     if part not in world.truths or not world.truths[part].is_known:
-        unknown = f"its {part} part" if part else "its samples"
-        raise UserError(f"{config.data}: the true classes of {unknown} are not known, so accuracy cannot be measured")
+        samples = f"the {part} part" if part else "all samples"
+        raise UserError(
+            f"{config.data}: accuracy cannot be measured, because the true classes of {samples} are unknown"
+        )
     network, step = load_average(run, config, runtime.device, warn)
     return {"run": str(run.path), "step": step, **evaluate_part(network, world, part)}
 
@@ -113,22 +119,23 @@ def evaluate_run(run: RunFolder, part: str | None, runtime: Runtime, warn: Calla
 def load_average(
     run: RunFolder, config: Config, device: torch.device, warn: Callable[[str], None]
 ) -> tuple[Network, int]:
-    """The averaged model of a run's newest checkpoint, as it answers; and the step. The data is not needed."""
+    """Return the averaged model of a run's newest checkpoint, for inference, and its step. This needs no data."""
     saved = run.newest_checkpoint(warn)
     if saved is None:
-        way_on = "train it again" if run.summary() else f"{run.resume_command} goes on with it"
-        raise UserError(f"{run.path} has no sound checkpoint: {way_on}")
+        advice = "train the run again" if run.summary() else f"continue with: {run.resume_command}"
+        raise UserError(f"{run.path} has no undamaged checkpoint; {advice}")
     if saved.step < config.training.steps:
-        state = "has lost its last checkpoint" if run.summary() else "is not finished"
-        warn(f"{run.path} {state}: this is step {saved.step} of {config.training.steps}")
+        state = "lacks its last checkpoint" if run.summary() else "is not finished"
+        warn(f"{run.path} {state}; using step {saved.step} of {config.training.steps}")
     split, facts = run.split_and_facts()
     shape, class_names = facts.get("sample_shape"), facts.get("class_names")
     if shape is None or class_names is None:
-        raise UserError(f"{run.path}: its split.json does not describe its samples; train it anew with this version")
+        missing = "the sample shape or the class names"
+        raise UserError(f"{run.path}: split.json lacks {missing}; train the run again with this version")
     weights = saved.tensors("average")
     try:
         network = inference_network(config, tuple(shape), split.num_seen, len(class_names), weights, device)
     except (RuntimeError, KeyError):
-        misfit = "split.json, config.toml and checkpoint do not fit each other"
-        raise UserError(f"{run.path} is damaged: {misfit}") from None
+        mismatch = "split.json, config.toml and the checkpoint do not match"
+        raise UserError(f"{run.path} is damaged: {mismatch}; restore the files or train the run again") from None
     return network, saved.step

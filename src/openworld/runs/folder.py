@@ -1,4 +1,4 @@
-"""The run folder: the interface between training and whatever reads its results."""
+"""The run folder: the interface between training and the code that reads its results."""
 
 import csv
 import fcntl
@@ -28,37 +28,38 @@ from openworld.runs.checkpoint import Checkpoint, DamagedCheckpoint
 from openworld.runs.environment import environment
 
 START = "start.json"
-"""What is known of the run with which this one began."""
+"""File with the result of the run from which this one started."""
 REQUEST = "request.json"
-"""What was asked for, while features are learnt and the run itself has not begun."""
+"""File with the requested settings. It exists while features are learnt and the run itself has not started."""
 ESTIMATE_FILES = ("estimate.json", "estimate.png")
 LOCK = "lock"
-"""Locked, not only there, while a process trains: the lock of a killed process is free by itself."""
+"""File that a process locks while it trains. The system releases the lock if the process is killed."""
 
 
 class RunFolder:
-    """Reads and writes the files of one run; what is replaced is replaced whole."""
+    """Reads and writes the files of one run. It replaces a file as a whole, never in part."""
 
     def __init__(self, path: Path):
         self.path = path
 
     @classmethod
     def new(cls, path: Path) -> "RunFolder":
-        """A run to be, in a folder that is empty or not there; nothing is written before training can begin."""
+        """Return a new run in an empty or missing folder. This writes nothing; training does, once it can start."""
         run = cls(path)
         if run.exists or run.request():
             resume, out = named("resume"), named("out")
-            raise UserError(f"{path} holds a run already: add {resume} to continue it, or choose another {out}")
+            raise UserError(f"{path} already contains a run; add {resume} to continue it, or choose another {out}")
         if path.exists() and not (path.is_dir() and all(_is_leftover(entry) for entry in path.iterdir())):
-            raise UserError(f"{path} exists and is not a run: choose another {named('out')}")
+            raise UserError(f"{path} exists but is not a run folder; choose another {named('out')}")
         return run
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
+        """Return an existing run, or raise a UserError if the folder contains none."""
         run = cls(path)
         if not run.exists:
-            why = "it has no config.toml" if path.exists() else "there is no such folder"
-            raise UserError(f"{path} is not a run: {why}")
+            reason = "it has no config.toml" if path.exists() else "the folder does not exist"
+            raise UserError(f"{path} is not a run folder: {reason}")
         return run
 
     @property
@@ -75,16 +76,19 @@ class RunFolder:
 
     @property
     def has_checkpoints(self) -> bool:
-        """Sound or not."""
+        """Whether there is any checkpoint, damaged or not."""
         return any(checkpoint.newest_first(self.checkpoints))
 
     def start(self, name: str) -> "RunFolder":
-        """The run with which this one begins, as `--start` calls it: in its own folder, or elsewhere."""
+        """Return the run that `--start` names: the features in this folder, or a run elsewhere."""
         return RunFolder(self.path / FEATURES_RUN if name == FEATURES_RUN else Path(name))
 
     @contextmanager
     def keep_request(self, requested: dict[str, Any], minutes: float | None) -> Iterator[None]:
-        """While features are learnt, this alone tells what the run is going to be; where none were begun, it goes."""
+        """Keep the requested settings in a file while features are learnt.
+
+        Delete the file on an error before learning has started.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_json(REQUEST, {"format": FORMAT, "asked": requested, "minutes": minutes})
         try:
@@ -92,23 +96,27 @@ class RunFolder:
         except BaseException:
             if not self.start(FEATURES_RUN).exists:
                 (self.path / REQUEST).unlink()
-                with suppress(OSError):  # there was something else in it
+                with suppress(OSError):  # the folder may contain other files
                     self.path.rmdir()
             raise
 
     def request(self) -> dict[str, Any] | None:
-        """What was asked for, where features were begun and the run itself was not; None if it cannot be understood."""
+        """Return the settings that `keep_request` wrote, or None if they are absent or damaged.
+
+        Once the run itself has started, return None.
+        """
         match None if self.exists else self.read_json(REQUEST):
             case {"asked": dict(requested), "minutes": minutes, **rest} if requested.keys() <= {*all_names()}:
                 return {"requested": requested if "format" in rest else settings_from_1(requested), "minutes": minutes}
         return None
 
     def record_start(self, other: "RunFolder") -> None:
-        """Result and evidence of the run with which this one begins: later, or elsewhere, it may be gone."""
+        """Copy the result and evidence of the run from which this one starts, because that run may be deleted later."""
         if other.summary():
             self.write_json(START, {**other.summary(), **other.evidence()})
 
     def config(self) -> Config:
+        """Return the configuration. Print a warning if it contains settings that no longer exist."""
         path = self.path / "config.toml"
         config, dropped = restored_config(self._config_tree(), path)
         if dropped:
@@ -117,7 +125,7 @@ class RunFolder:
 
     @property
     def format(self) -> int:
-        """The version of its configuration, as it lies there."""
+        """The format version of config.toml."""
         return self._config_tree().get("format", 1)
 
     def _config_tree(self) -> dict[str, Any]:
@@ -128,29 +136,35 @@ class RunFolder:
             raise UserError(f"{path}: not a readable TOML file ({error})") from None
 
     def read(self, name: str) -> str | None:
-        """The text of a file; what is no text at all is seen to be damaged by whoever wants to understand it."""
+        """Return the text of a file, or None if it is missing.
+
+        Bytes that are not valid UTF-8 are replaced, so the caller must detect a damaged file.
+        """
         try:
             return (self.path / name).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return None
 
     def split(self) -> str | None:
-        """The split of a run that has begun."""
+        """Return the text of split.json, or None before training has started."""
         split = self.read("split.json")
         if split is None and self.has_checkpoints:
-            raise UserError(f"{self.path} is damaged: its split.json is gone, and with it which data is whose")
+            missing = "split.json is missing, so openworld cannot tell which samples were labelled"
+            raise UserError(f"{self.path} is damaged: {missing}. Train the run again")
         return split
 
     def split_and_facts(self) -> tuple[Split, dict[str, Any]]:
-        """The split of a run that has begun, and what else its split.json tells."""
+        """Return the split of a run, and the other facts in split.json."""
         split = self.split()
         if split is None:
-            raise UserError(f"{self.path} has not begun to train: it has no split.json")
+            raise UserError(
+                f"{self.path} has no split.json: training has not started. Start with: {self.resume_command}"
+            )
         return Split.from_json(split, str(self.path / "split.json"))
 
     @contextmanager
     def lock_for_training(self, config: Config, split: str, device: torch.device) -> Iterator[None]:
-        """Say what the run is, before its first step; within this context no other process may work in the folder."""
+        """Write the files that define the run. Within this context no other process can train in the folder."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / LOCK).open("w") as lock:
             try:
@@ -158,9 +172,9 @@ class RunFolder:
             except BlockingIOError:
                 raise UserError(f"{self.path}: another process is training in this folder") from None
             if self.exists and replace(self.config(), {"data": config.data}) != config:
-                begun = f"{self.path}: another run has begun in this folder meanwhile"
-                raise UserError(f"{begun}: choose another {named('out')}")
-            self.write("config.toml", write_toml(config))  # first: it makes the folder a run, the rest follows from it
+                started = f"{self.path}: another process has started a different run in this folder"
+                raise UserError(f"{started}; choose another {named('out')}")
+            self.write("config.toml", write_toml(config))  # first: it makes the folder a run and defines the rest
             self.write("split.json", split)
             sessions = self.read_json("environment.json") or {"sessions": []}
             sessions["sessions"].append(environment(device))
@@ -169,14 +183,14 @@ class RunFolder:
             yield
 
     def record_seconds(self, seconds: float) -> None:
-        """How long the run has trained, where no epoch's line of metrics tells."""
+        """Record how long the run has trained, for a stop between two lines of metrics."""
         sessions = self.read_json("environment.json")
         if sessions:
             sessions["sessions"][-1]["run_seconds"] = seconds
             self.write_json("environment.json", sessions)
 
     def seconds(self) -> float:
-        """How long it has trained: by its last epoch, or by what was remembered."""
+        """Return how long the run has trained, from its metrics and from `record_seconds`."""
         sessions = (self.read_json("environment.json") or {"sessions": []})["sessions"]
         stops = [session["run_seconds"] for session in sessions if "run_seconds" in session]
         return max([0.0, *stops, *(line["seconds"] for line in self.metrics())])
@@ -188,18 +202,21 @@ class RunFolder:
         self.write(name, json.dumps(content, indent=1) + "\n")
 
     def read_json(self, name: str) -> Any:
-        """The content of a JSON file, or None where it is missing or damaged and can be done without."""
+        """Return the content of an optional JSON file, or None if it is missing or damaged."""
         try:
             return json.loads(self.read(name) or "null")
         except ValueError:
             return None
 
     def summary(self) -> dict[str, Any] | None:
-        """The result of a finished run."""
+        """Return the result of a finished run, or None if the run is not finished."""
         return self.read_json("summary.json")
 
     def evidence(self) -> dict[str, Any]:
-        """How a result came about; a list for each time the run was started, empty where nobody knows any more."""
+        """Return what produced the result of the run.
+
+        `command` and `environment` have an entry for each start of the run. They are empty if environment.json is lost.
+        """
         sessions = (self.read_json("environment.json") or {"sessions": []})["sessions"]
         return {
             "command": [shlex.join(session["command"]) for session in sessions],
@@ -209,20 +226,20 @@ class RunFolder:
         }
 
     def estimated_classes(self) -> int | None:
-        """What was estimated for the run, where anything was."""
+        """Return the estimated number of classes, or None if nothing was estimated."""
         return (self.read_json("estimate.json") or {"num_classes": None})["num_classes"]
 
     def newest_checkpoint(self, warn) -> Checkpoint | None:
-        """The newest checkpoint that is sound; damaged ones are named, left alone and passed over."""
+        """Return the newest undamaged checkpoint, or None. Warn about damaged ones and leave them in place."""
         for path in checkpoint.newest_first(self.checkpoints):
             try:
                 return checkpoint.load(path)
             except DamagedCheckpoint as error:
-                warn(f"{error}; trying the one before")
+                warn(f"{error}; trying an older checkpoint")
         return None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; a last line cut short by a crash is passed over."""
+        """Return the lines of metrics.jsonl, without a last line that a crash cut short."""
         lines = []
         for line in (self.read("metrics.jsonl") or "").splitlines():
             try:
@@ -232,7 +249,7 @@ class RunFolder:
         return lines
 
     def rewind_metrics(self, step: int) -> None:
-        """Forget the lines after a step: the run goes on from there."""
+        """Delete the lines of metrics after a step, because the run resumes from there."""
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         self.write("metrics.jsonl", "".join(kept))
 
@@ -248,17 +265,17 @@ class RunFolder:
 
 @functools.cache
 def tell_of_dropped(path: Path, keys: str) -> None:
-    """Once in a process."""
-    print(f"warning: {path} sets {keys}, which this openworld no longer has: ignored", file=sys.stderr)
+    """Warn about settings that no longer exist, once in a process."""
+    print(f"warning: {path}: ignoring {keys}, which this version of openworld does not have", file=sys.stderr)
 
 
 def _is_leftover(path: Path) -> bool:
-    """Whether a file in a folder is only what a run left that ended before it began."""
+    """Return whether a file is left over from a run that stopped before it started to train."""
     return path.name in (LOCK, FEATURES_RUN, *ESTIMATE_FILES) or path.suffix == ".tmp"
 
 
 def new_path(data: str, what: str, seed: int) -> Path:
-    """A folder under runs/ that is not there yet, nor will be by another process that begins in the same second."""
+    """Return a new path under runs/. It contains the process id, so processes that start together do not clash."""
     name = Path(data).stem.replace(":", "-")
     stem = f"{name}-{what}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     path, number = Path("runs") / stem, 1

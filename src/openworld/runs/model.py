@@ -1,4 +1,4 @@
-"""A trained network that answers for new samples. It needs its run folder, not the data that it was trained on."""
+"""A trained model that predicts new samples. It needs its run folder, but not the data that it was trained on."""
 
 import warnings
 from collections.abc import Callable
@@ -26,24 +26,25 @@ from openworld.runs.outputs import class_probabilities
 
 @dataclass(frozen=True)
 class Model:
-    """The averaged network of a run's newest checkpoint, and the names of its classes."""
+    """The averaged network of a run's newest checkpoint, with the names of its classes."""
 
     network: Network
     classes: Classes
     sample_shape: tuple[int, ...]
-    """(C, H, W) of an image, (D,) of features."""
+    """(C, H, W) for images, (D,) for features."""
     family: Family
-    """How views of a sample are made."""
+    """The augmentation that makes views of a sample."""
     temperature: float
-    """Of the softmax that makes logits probabilities."""
+    """Temperature of the softmax that turns logits into probabilities."""
     step: int
     device: torch.device
 
     @classmethod
     def load(cls, run: RunFolder, device: torch.device, warn: Callable[[str], None]) -> "Model":
+        """Load the model of a run. `warn` receives messages about damaged checkpoints and unfinished runs."""
         config, (_, facts) = run.config(), run.split_and_facts()
         network, step = load_average(run, config, device, warn)
-        return cls.around(network, config, Classes.of(run), tuple(facts["sample_shape"]), step)
+        return cls._from_network(network, config, Classes.of(run), tuple(facts["sample_shape"]), step)
 
     @classmethod
     def restored(
@@ -55,12 +56,12 @@ class Model:
         step: int,
         device: torch.device,
     ) -> "Model":
-        """Without a run folder, from what was taken out of one; a RuntimeError where weights are of another network."""
+        """Build a model without a run folder. Raise a RuntimeError if the weights belong to another network."""
         network = inference_network(config, sample_shape, classes.num_seen, len(classes.outputs), weights, device)
-        return cls.around(network, config, classes, sample_shape, step)
+        return cls._from_network(network, config, classes, sample_shape, step)
 
     @classmethod
-    def around(
+    def _from_network(
         cls, network: Network, config: Config, classes: Classes, sample_shape: tuple[int, ...], step: int
     ) -> "Model":
         views = family(config.training.augment, network.mean.flatten(), network.std.flatten())
@@ -72,51 +73,52 @@ class Model:
 
     @torch.no_grad()
     def probabilities(self, samples: Tensor) -> Tensor:
-        """(N, M) the probability of each class; of uint8 images (N, C, H, W) or float features (N, D)."""
+        """Return (N, M): the probability of each class, for uint8 images (N, C, H, W) or float features (N, D)."""
         return self._probabilities(self.family.plain(samples.to(self.device)))
 
     @torch.no_grad()
     def features(self, samples: Tensor) -> Tensor:
-        """(N, D) unit vectors, on which the classes are told apart."""
+        """Return (N, D): the features that the head classifies, as unit vectors."""
         return torch.nn.functional.normalize(self.network.features(self.family.plain(samples.to(self.device))))
 
     @torch.no_grad()
     def uncertainty(self, samples: Tensor, num_views: int) -> Tensor:
-        """(N,) how much the probability of the favourite class changes over random views.
+        """Return (N,): the standard deviation of the probability of the most probable class over random views.
 
-        All samples are changed in the same ways, so that no answer hangs on which others are requested about with it.
+        All samples get the same augmentations, so that no result depends on the other samples in the call.
         """
         samples = samples.to(self.device)
         views = []
         for view in range(num_views):
             numbers = self.family.draw(samples[:1], generator(0, "predict", view, device=self.device))
-            for_all = numbers.expand(len(numbers), len(samples), *numbers.shape[2:])
-            views.append(self._probabilities(self.family.view(samples, for_all)))
+            repeated = numbers.expand(len(numbers), len(samples), *numbers.shape[2:])
+            views.append(self._probabilities(self.family.view(samples, repeated)))
         return view_uncertainty(torch.stack(views).log())
 
-    def _probabilities(self, shown: Tensor) -> Tensor:
-        return class_probabilities(self.network(shown), self.classes, self.temperature)
+    def _probabilities(self, views: Tensor) -> Tensor:
+        return class_probabilities(self.network(views), self.classes, self.temperature)
 
 
 @dataclass(frozen=True)
 class PackedModel:
-    """A model as texts and bytes, to be kept or sent without its run folder."""
+    """A model as text and bytes, which can be stored or sent without its run folder."""
 
     config: str
-    """As TOML."""
+    """The configuration as TOML."""
     split: str
-    """As JSON: what goes in, and what the outputs are called."""
+    """The content of split.json: the sample shape and the names of the outputs."""
     weights: bytes
-    """Of the averaged network, as safetensors."""
+    """The weights of the averaged network as safetensors."""
     step: int
 
     @classmethod
     def of(cls, run: RunFolder) -> "PackedModel":
-        """Of a finished run."""
+        """Pack the model of a finished run."""
         saved = run.newest_checkpoint(warnings.warn)
         return cls(write_toml(run.config()), run.split(), to_bytes(saved.tensors("average")), saved.step)
 
     def model(self, device: torch.device) -> Model:
+        """Unpack the model."""
         where = "a packed model"
         tree = parsed_toml(self.config, where)
         config, _ = restored_config(tree, where)

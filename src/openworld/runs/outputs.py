@@ -1,6 +1,6 @@
-"""What a run's network said of every unlabelled and test sample, kept in the run folder; predictions.csv tells it.
+"""The network's outputs for every unlabelled and test sample of a run, and predictions.csv, which is made from them.
 
-The raw outputs are kept since names and merged classes come later: predictions are made from them anew.
+The run folder keeps the raw outputs, because users name and merge classes later. Predictions are then made again.
 """
 
 import json
@@ -29,38 +29,38 @@ PARTS, TENSORS = ("unlabelled", "test"), ("logits", "uncertainty", "truth")
 
 @dataclass(frozen=True)
 class Outputs:
-    """Of the N samples of one part."""
+    """The outputs for the N samples of one part."""
 
     samples: tuple[str | int, ...]
-    """How a person finds each again: its path, or its position."""
+    """The path of each sample, or its position in the data."""
     logits: Tensor
-    """(N, K)."""
+    """(N, K) logits."""
     uncertainty: Tensor
-    """(N,) over random views."""
+    """(N,) standard deviation, over random views, of the probability of the most probable class."""
     truth: Tensor
-    """(N,) true classes, -1 where nobody knows."""
+    """(N,) true classes, -1 if unknown."""
 
 
 def compute_outputs(network: Network, world: OpenWorld, batches: Batches, config: Config) -> dict[str, Outputs]:
-    """By part, of a network as it answers."""
+    """Return the outputs of each part. The network must be in evaluation mode."""
     outputs = {}
     for part, truth in world.truths.items():
-        answers = batches.view_predictor(network, f"predict-{part}", 0)
-        chunks, requested = truth.samples.chunks(batches.rows_at_once), config.answers
-        uncertainty = measure_uncertainty(answers, chunks, requested.uncertainty_views, requested.temperature)
+        predict_views = batches.view_predictor(network, f"predict-{part}", 0)
+        chunks, settings = truth.samples.chunks(batches.rows_at_once), config.answers
+        uncertainty = measure_uncertainty(predict_views, chunks, settings.uncertainty_views, settings.temperature)
         logits = predict_logits(network, truth, world.training)
         outputs[part] = Outputs(truth.names, logits.cpu(), uncertainty.cpu(), torch.from_numpy(truth.labels))
     return outputs
 
 
 def write_outputs(run: RunFolder, outputs: dict[str, Outputs]) -> None:
-    tensors = {f"{part}.{name}": getattr(said, name).contiguous() for part, said in outputs.items() for name in TENSORS}
-    samples = {part: json.dumps(said.samples) for part, said in outputs.items()}
+    tensors = {f"{part}.{name}": getattr(each, name).contiguous() for part, each in outputs.items() for name in TENSORS}
+    samples = {part: json.dumps(each.samples) for part, each in outputs.items()}
     run.write(FILE, to_bytes(tensors, metadata=samples))
 
 
 def read_outputs(run: RunFolder) -> dict[str, Outputs] | None:
-    """Those of a finished run; none where there are none, or they are damaged and can be made again."""
+    """Return the stored outputs of a run, or None if they are missing or damaged."""
     try:
         with safe_open(run.path / FILE, "pt") as file:
             samples = file.metadata()
@@ -68,7 +68,7 @@ def read_outputs(run: RunFolder) -> dict[str, Outputs] | None:
                 part: Outputs(
                     tuple(json.loads(samples[part])), *(file.get_tensor(f"{part}.{name}") for name in TENSORS)
                 )
-                for part in PARTS  # in this order: the file's own differs from process to process
+                for part in PARTS  # the order in the file differs between processes
                 if part in samples
             }
     except (FileNotFoundError, SafetensorError, TypeError, ValueError):
@@ -78,13 +78,13 @@ def read_outputs(run: RunFolder) -> dict[str, Outputs] | None:
 def outputs_of(
     run: RunFolder, runtime: Runtime, warn: Callable[[str], None], world: OpenWorld | None = None
 ) -> dict[str, Outputs]:
-    """What is kept of a finished run; else what its newest checkpoint says now, for which the data is needed.
+    """Return the stored outputs of a finished run, or compute them from its newest checkpoint, which needs the data.
 
-    `world` is the problem of the run, where it is at hand already.
+    `world` is the problem of the run, if the caller has loaded it already.
     """
-    kept = read_outputs(run) if run.summary() else None
-    if kept is not None:
-        return kept
+    stored = read_outputs(run) if run.summary() else None
+    if stored is not None:
+        return stored
     config = run.config()
     world = world or load_problem(config, runtime, run.split())
     network, _ = load_average(run, config, runtime.device, warn)
@@ -93,43 +93,43 @@ def outputs_of(
     return compute_outputs(network, world, batches, config)
 
 
-# As people read them --------------------------------------------------------------------------------------------
+# Predictions ----------------------------------------------------------------------------------------------------
 
 
-class Answer(NamedTuple):
-    """What is predicted for one sample."""
+class TopPrediction(NamedTuple):
+    """The most probable class of a sample, its probability, and the second most probable class."""
 
     prediction: str
     confidence: float
     runner_up: str
 
 
-def answers(shares_NM: Tensor, classes: Classes) -> Iterator[Answer]:
-    """From the shares of the classes to the best one, and the one after it."""
+def top_predictions(probabilities_NM: Tensor, classes: Classes) -> Iterator[TopPrediction]:
+    """Yield the two most probable classes of each sample."""
     names = classes.names
-    best = shares_NM.topk(min(2, len(names)), dim=1)
-    for confidences, places in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-        yield Answer(names[places[0]], confidences[0], names[places[1]] if len(places) > 1 else "")
+    best = probabilities_NM.topk(min(2, len(names)), dim=1)
+    for confidences, positions in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+        yield TopPrediction(names[positions[0]], confidences[0], names[positions[1]] if len(positions) > 1 else "")
 
 
 def class_probabilities(logits_NK: Tensor, classes: Classes, temperature: float) -> Tensor:
-    """(N, M) the probability of each class."""
-    return classes.combined((logits_NK / temperature).softmax(dim=1))
+    """Return (N, M): the probability of each class."""
+    return classes.sum_by_class((logits_NK / temperature).softmax(dim=1))
 
 
-def class_sizes(said: Outputs, classes: Classes, temperature: float) -> dict[str, int]:
-    """How many of the samples are predicted as each class."""
-    best = class_probabilities(said.logits, classes, temperature).argmax(dim=1)
+def class_sizes(outputs: Outputs, classes: Classes, temperature: float) -> dict[str, int]:
+    """Return how many samples are predicted as each class."""
+    best = class_probabilities(outputs.logits, classes, temperature).argmax(dim=1)
     return dict(zip(classes.names, best.bincount(minlength=len(classes.names)).tolist(), strict=True))
 
 
 def write_predictions(run: RunFolder, outputs: dict[str, Outputs], classes: Classes, temperature: float) -> None:
-    """predictions.csv: for every unlabelled and test sample."""
+    """Write predictions.csv, with a line for every unlabelled and test sample."""
     rows = []
-    for part, said in outputs.items():
-        found = answers(class_probabilities(said.logits, classes, temperature), classes)
-        for sample, spread, answer in zip(said.samples, said.uncertainty.tolist(), found, strict=True):
-            confidence, spread = f"{answer.confidence:.4f}", f"{spread:.4f}"
-            rows.append((sample, part, answer.prediction, confidence, spread, answer.runner_up))
+    for part, of_part in outputs.items():
+        tops = top_predictions(class_probabilities(of_part.logits, classes, temperature), classes)
+        for sample, deviation, top in zip(of_part.samples, of_part.uncertainty.tolist(), tops, strict=True):
+            confidence, uncertainty = f"{top.confidence:.4f}", f"{deviation:.4f}"
+            rows.append((sample, part, top.prediction, confidence, uncertainty, top.runner_up))
     sample = "path" if isinstance(rows[0][0], str) else "index"
     run.write_csv("predictions.csv", [sample, "split", "prediction", "confidence", "uncertainty", "runner_up"], rows)

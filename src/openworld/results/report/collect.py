@@ -127,7 +127,7 @@ def collect(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> Fa
         summary=summary,
         metrics=run.metrics(),
         seconds=summary.get("seconds") or run.seconds(),
-        prior=classes.combined(torch.tensor([facts["prior"]]))[0].numpy(),
+        prior=classes.sum_by_class(torch.tensor([facts["prior"]]))[0].numpy(),
         num_labelled=len(settled.labelled),
         estimate=run.read_json("estimate.json"),
         sessions=(run.read_json("environment.json") or {}).get("sessions", []),
