@@ -1,7 +1,6 @@
 """The tables and figures of the paper beside the results that we recorded.
 
-Each item is a function that returns a `Table`. `openworld paper` prints the docstring of the function as its summary.
-Reading the items needs no torch.
+Each item is a function that returns a `Table`. Reading the items needs no torch.
 It may import every room above, up to `results`.
 """
 
@@ -18,6 +17,7 @@ ITEMS: dict[str, Callable[[], Table]] = {
     "estimation": estimation,
     "sensitivity": sensitivity,
 }
+"""Functions by the name of their item. `openworld paper` prints their docstrings as summaries."""
 
 
 def table_of(item: str) -> Table:
