@@ -75,5 +75,6 @@ def test_without_an_item_all_are_listed(capsys):
 
 
 def test_an_unknown_item_is_answered_in_one_line(refused):
-    items = "table1, labels50, estimation, sensitivity"
-    assert refused("paper", "table9") == f"openworld: table9: no such item of the paper (there are {items})"
+    told = refused("paper", "table9")
+    assert "table9: " in told
+    assert "table1, labels50, estimation, sensitivity" in told

@@ -127,10 +127,10 @@ FEATURES = features_with()
 @pytest.mark.parametrize(
     ("start_run", "answer"),
     [
-        ({"steps": 9, "dataset": "cifar100"}, "what it started from is not recorded with it"),
-        ({**FEATURES, "recipe": "older"}, "there is no recipe older any more"),
-        ({**FEATURES, "start": "r/before"}, "what it started from had a start of its own"),
-        ({**FEATURES, "dataset": "tiny-imagenet"}, "it started from other images, tiny-imagenet"),
+        ({"steps": 9, "dataset": "cifar100"}, "started from is not recorded"),
+        ({**FEATURES, "recipe": "older"}, "recipe older"),
+        ({**FEATURES, "start": "r/before"}, "started from another run"),
+        ({**FEATURES, "dataset": "tiny-imagenet"}, "other images (tiny-imagenet)"),
     ],
 )
 def test_a_start_that_does_not_belong_keeps_a_run_out(start_run, answer, results):

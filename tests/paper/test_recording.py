@@ -67,8 +67,8 @@ def test_a_start_that_is_not_finished_is_not_recorded(record):
 @pytest.mark.parametrize(
     ("spoil", "answer"),
     [
-        (lambda path: (path / "summary.json").unlink(), "is not finished: continue it with `openworld train --resume"),
-        (lambda path: (path / "environment.json").unlink(), "without its environment.json nobody knows"),
+        (lambda path: (path / "summary.json").unlink(), "openworld train --resume"),
+        (lambda path: (path / "environment.json").unlink(), "environment.json is missing"),
         (lambda path: (path / "config.toml").unlink(), "is not a run: it has no config.toml"),
     ],
 )

@@ -29,7 +29,7 @@ from worlds import RUNTIME, run, stopped
 import openworld
 from openworld.ops.metrics import accuracy
 from openworld.results.report import pictures, write_report
-from openworld.results.report.charts import TOLD_APART, Line, class_colour, line_chart, ticks
+from openworld.results.report.charts import DISTINCT_COLOURS, Line, class_colour, line_chart, ticks
 from openworld.results.report.collect import collect
 from openworld.results.report.confusion import Confusion
 from openworld.results.report.galleries import choose_galleries
@@ -58,14 +58,14 @@ def test_a_page_of_digits(copy):
         assert f"{name.capitalize()} {summary[name]:.1f}" in text
     for protocol, scores in summary["protocols"].items():
         assert f"{protocol} {scores['seen']:.1f} {scores['novel']:.1f} {scores['all']:.1f}" in text
-    assert "10: 5 known, 5 new (not estimated)" in text
+    assert re.search(r"10: 5 known, 5 \w+ \(.*not estimated\)", text)
     assert "steps 4 (" in text
     assert "openworld train --config" in text
     assert page.count('<details class="card" open data-name=') == 10
     assert "matches 9" in text  # say() puts the ninth class first
     assert data_in(page)["confusion"]["matches"]["5"] == 9
     assert len(data_in(page)["map"]["points"]) == 60
-    for title in ("Accuracy", "Loss", "Marginal error", "Share of pseudo-labels", "temperature", "Learning rate"):
+    for title in ("Accuracy (%)", "Loss", "Marginal error", "hard pseudo-labels", "Mean temperature", "Learning rate"):
         assert title in text
 
 
@@ -115,9 +115,9 @@ def test_names_and_merged_classes_of_people(copy):
     page = page_of(copy)
     text = text_of(page)
     assert page.count('<details class="card" open data-name=') == 8
-    assert f"To name a class: openworld name {copy.path} novel-3=NAME" in text
-    assert "8: 5 known, 3 new" in text
-    assert "2 fewer than were trained" in text
+    assert f"openworld name {copy.path} novel-3=NAME" in text
+    assert "8: 5 known, 3 " in text
+    assert "2 fewer classes" in text
     assert data_in(page)["confusion"]["columns"] == ["0", "1", "2", "3", "4", "van", "novel-3", "novel-5"]
     sizes = np.bincount(collect(copy, RUNTIME, print).parts["unlabelled"].predicted)
     assert f"van {sizes[5]:,} images" in text
@@ -170,11 +170,14 @@ def test_the_class_count_curve(copy):
     estimate = {"num_classes": 10, "low": 8, "high": 12, "estimator": "neighbours", "curve": curve}
     copy.write_json("estimate.json", estimate)
     text = text_of(page_of(copy))
-    assert "The estimator neighbours counts 10 classes in all, known and new; likely 8 to 12." in text
+    for piece in ("estimator neighbours", "10 classes", "8 to 12"):
+        assert piece in text
     copy.write_json("estimate.json", {**estimate, "high": None, "curve": []})
-    assert "at least 8" in text_of(page_of(copy))
+    text = text_of(page_of(copy))
+    assert "at least 8" in text
+    assert "(number not estimated)" in text
     copy.write_json("summary.json", {**copy.summary(), "num_classes_estimated": True})
-    assert "5 new (estimated)" in text_of(page_of(copy))
+    assert "(number estimated)" in text_of(page_of(copy))
 
 
 # Many classes ------------------------------------------------------------------------------------------------------
@@ -224,7 +227,7 @@ def test_a_comparison(copy, digits_run, capsys):
     Path("deep").mkdir()
     assert run("report", copy.path, other.path, *HERE, "--out", "deep/c.html") == 0
     assert 'href="../a%20b/copy/report.html"' in Path("deep/c.html").read_text()
-    assert "These runs are of different data" in text
+    assert "different data" in text
     assert "Some runs are not finished" in text
     assert re.search(r"run data lr .*/copy digits 0.5 a b/copy cifar10 0.25 .*young digits 0.5", text)
     summary = copy.summary()
@@ -238,7 +241,7 @@ def test_a_comparison(copy, digits_run, capsys):
 
 def test_a_comparison_of_equal_runs_is_calm(copy, digits_run):
     page = write_report([copy, digits_run], Path("c.html"), RUNTIME, print).read_text()
-    assert "All settings are the same." in text_of(page)
+    assert "All settings are the same" in text_of(page)
     assert 'class="warning"' not in page
 
 
@@ -295,14 +298,14 @@ def test_the_first_colours_are_told_apart_by_the_colour_blind(theme):
     """Colours as seen without red or without green cones (Vienot, Brettel and Mollon 1999)."""
     style = Path(openworld.__file__).parent.joinpath("results/report/style.css").read_text()
     pairs = re.findall(r"--k\d: light-dark\((#\w{6}), (#\w{6})\)", style)
-    assert len(pairs) == TOLD_APART
+    assert len(pairs) == DISTINCT_COLOURS
     rgb = np.array([[int(pair[theme][i : i + 2], 16) for i in (1, 3, 5)] for pair in pairs]) / 255
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     protan = np.array([[0.11238, 0.88762, 0], [0.11238, 0.88762, 0], [0.00401, -0.00401, 1]])
     deutan = np.array([[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1]])
     for vision in (np.eye(3), protan, deutan):
         lab = _lab((linear @ vision.T).clip(0, 1))
-        distances = np.linalg.norm(lab[:, None] - lab[None], axis=2)[np.triu_indices(TOLD_APART, 1)]
+        distances = np.linalg.norm(lab[:, None] - lab[None], axis=2)[np.triu_indices(DISTINCT_COLOURS, 1)]
         assert distances.min() > 20
     assert len({class_colour(number) for number in range(150)}) == 150
 

@@ -134,7 +134,7 @@ def test_the_map_shows_the_image_under_the_pointer(show):
     text = card.inner_text()
     assert re.search(r"(unlabelled|test) image \d+", text)
     assert "predicted:" in text
-    assert "truly:" in text
+    assert "true class:" in text
     assert (
         card.locator(".piece").evaluate("e => getComputedStyle(e).backgroundImage").startswith('url("data:image/webp')
     )
@@ -194,14 +194,14 @@ def test_the_confusion_matrix_is_looked_into(show):
     zoom = page.locator("#zoom")
     counts = page.evaluate("data.confusion.counts")
     page.select_option("#choose-class", "row 6")
-    assert "Truly 6" in zoom.inner_text()
+    assert "True class 6" in zoom.inner_text()
     assert f"{sum(counts[6])} images" in zoom.inner_text()
     assert zoom.locator(".share").count() == sum(count > 0 for count in counts[6])
     assert page.locator(".cell.chosen").count() == zoom.locator(".share").count()
     label = page.locator(".label[data-column='5']")
     label.focus()
     page.keyboard.press("Enter")
-    assert "Predicted novel-1" in zoom.inner_text()
+    assert "Predicted class novel-1" in zoom.inner_text()
     assert f"{sum(row[5] for row in counts)} images, matches " in zoom.inner_text()
     assert page.locator("#choose-class").input_value() == "column 5"
     mistake = page.evaluate("data.confusion.examples[0]")

@@ -59,9 +59,9 @@ def test_without_truth_the_page_tells_what_was_found():
     text = text_of(page)
     assert "Confusion" not in headings(page)
     assert "Map" in headings(page)
-    assert "of 30 unlabelled images were put into new classes" in text
+    assert "of 30 unlabelled images" in text
     for name, size in folder.summary()["class_sizes"].items():
-        assert re.search(rf"\b{name} (known|new) {size} ", text)
+        assert re.search(rf"\b{name} (known|discovered) {size} ", text)
     assert "purity" not in text
     assert 'data-colour="truth"' not in page
     assert all(point["truth"] == -1 for point in data_in(page)["map"]["points"])
@@ -88,7 +88,7 @@ def test_a_lost_summary_is_said(copy):
     warnings = []
     text = text_of(page_of(copy, warnings.append))
     assert len(warnings) == 1
-    assert "has no sound summary.json" in warnings[0]
+    assert "summary.json is missing or damaged" in warnings[0]
     assert f"orca {scores['orca']['seen']:.1f} {scores['orca']['novel']:.1f}" in text
 
 
@@ -108,7 +108,7 @@ def test_data_from_memory_has_everything_but_images_and_map():
     shown = choose_galleries(collect(RunFolder(Path("r")), RUNTIME, print))
     places = sum(len(gallery.typical) + len(gallery.doubtful) for gallery in shown)
     assert page.count('class="name"') == places > 0  # where images would be, their positions
-    assert "only the program that made it can train this run again" in text
+    assert "only the program that created it can train this run again" in text
 
 
 def test_data_that_has_changed_or_gone(capsys):
@@ -123,7 +123,7 @@ def test_data_that_has_changed_or_gone(capsys):
     (Path("r") / "outputs.safetensors").unlink()
     warnings.clear()
     assert headings(page_of(RunFolder(Path("r")), warnings.append)) == ["Result", "Curves", "How it was made"]
-    assert "there are no predictions either" in warnings[1]
+    assert "no predictions" in warnings[1]
 
 
 def test_features_have_a_map_without_images():
@@ -141,22 +141,22 @@ def test_checkpoints_that_are_gone_cost_only_the_map(copy):
     warnings = []
     page = page_of(copy, warnings.append)
     assert "Map" not in headings(page)
-    assert "there is no map" in warnings[0]
+    assert "no map" in warnings[0]
     assert "<img src" in page
 
 
 def test_refusals(copy, refused):
     assert "nowhere is not a run" in refused("report", "nowhere")
     Path("notes.html").write_text("<html>mine</html>")
-    assert "is not a page of openworld" in refused("report", copy.path, "--out", "notes.html")
+    assert "notes.html exists" in refused("report", copy.path, "--out", "notes.html")
     assert Path("notes.html").read_text() == "<html>mine</html>"
     assert "is a folder" in refused("report", copy.path, "--out", ".")
-    assert "there is no folder" in refused("report", copy.path, "--out", "no/page.html")
-    assert "named twice" in refused("report", copy.path, f"{copy.path}/../copy")
+    assert "no folder no" in refused("report", copy.path, "--out", "no/page.html")
+    assert "copy is given twice" in refused("report", copy.path, f"{copy.path}/../copy")
     outputs = read_outputs(copy)
     narrow = {part: Outputs(o.samples, o.logits[:, :7], o.uncertainty, o.truth) for part, o in outputs.items()}
     write_outputs(copy, narrow)
-    assert "not of the same classes" in refused("report", copy.path)
+    assert "7 and 10 classes" in refused("report", copy.path)
     (copy.path / "split.json").write_text("{")
     assert "split.json is damaged" in refused("report", copy.path)
     shutil.rmtree(copy.checkpoints)

@@ -1,6 +1,6 @@
-"""The paper's tables and figures beside the results that were recorded with this package.
+"""The tables and figures of the paper beside the results that we recorded.
 
-Each item is a function that returns a table. Reading them needs no torch.
+Each item is a function that returns a `Table`. Reading the items needs no torch.
 It may import every room above, up to `results`.
 """
 
@@ -17,9 +17,11 @@ ITEMS: dict[str, Callable[[], Table]] = {
     "estimation": estimation,
     "sensitivity": sensitivity,
 }
+"""Functions by the name of their item. `openworld paper` prints their docstrings as summaries."""
 
 
 def table_of(item: str) -> Table:
+    """Return the table of an item. Raise a UserError if there is no such item."""
     if item not in ITEMS:
-        raise UserError(f"{item}: no such item of the paper (there are {', '.join(ITEMS)})")
+        raise UserError(f"{item}: not an item of the paper; choose one of {', '.join(ITEMS)}")
     return ITEMS[item]()

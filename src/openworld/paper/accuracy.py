@@ -1,4 +1,4 @@
-"""The paper's tables of accuracies: its own rows, its rivals' as it prints them, and what we recorded."""
+"""The accuracy tables of the paper: its own rows, the rows of other methods as it prints them, and our results."""
 
 import shlex
 import statistics
@@ -15,30 +15,36 @@ from openworld.paper.records import recorded_runs
 from openworld.paper.tables import PARTS, Cell, Difference, Score, Table
 
 Printed = tuple[float, float, float]
-"""Seen, novel and all, in per cent."""
+"""Seen, novel and all accuracy, in %."""
 
 
 @dataclass(frozen=True)
 class DataRows:
-    """The rows of one data set."""
+    """The printed rows of one data set."""
 
     num_classes: int
     paper: Printed
-    """Of the paper's own method."""
-    rivals: dict[str, Printed]
+    """Accuracies of the paper's own method, TRSSL."""
+    other_methods: dict[str, Printed]
+    """Accuracies of other methods, by name."""
     paper_settings: dict[str, Any] = field(default_factory=dict)
-    """What the paper sets here and nowhere else."""
+    """Settings that the paper uses only for this row."""
 
 
 @dataclass(frozen=True)
 class AccuracyTable:
+    """One accuracy table of the paper."""
+
     title: str
     labelled: float
+    """Percentage of the images of the seen classes that are labelled."""
     rows: dict[str, DataRows]
+    """Printed rows, by data set."""
     notes: tuple[str, ...] = ()
+    """Notes for this table only."""
 
 
-WARMER = {"temperature": 0.2}
+HIGHER_TEMPERATURE = {"temperature": 0.2}
 TABLES = {
     "table1": AccuracyTable(
         "Accuracy with 10% of the labels of the seen classes",
@@ -54,44 +60,51 @@ TABLES = {
         50.0,
         {
             "cifar10": DataRows(
-                10, (96.8, 92.8, 94.8), {"UNO": (91.6, 69.3, 80.5), "ORCA": (88.2, 90.4, 89.7)}, WARMER
+                10, (96.8, 92.8, 94.8), {"UNO": (91.6, 69.3, 80.5), "ORCA": (88.2, 90.4, 89.7)}, HIGHER_TEMPERATURE
             ),
             "cifar100": DataRows(
-                100, (80.2, 49.3, 64.7), {"UNO": (68.3, 36.5, 51.5), "ORCA": (66.9, 43.0, 48.1)}, WARMER
+                100, (80.2, 49.3, 64.7), {"UNO": (68.3, 36.5, 51.5), "ORCA": (66.9, 43.0, 48.1)}, HIGHER_TEMPERATURE
             ),
             "tiny-imagenet": DataRows(200, (59.1, 24.2, 41.7), {"UNO": (46.5, 15.7, 30.3)}),
         },
-        ("on CIFAR the paper takes a temperature of 0.2 here: --temperature 0.2 belongs to the recipe `paper`.",),
+        (
+            "--temperature 0.2: the paper uses this temperature on CIFAR with 50% of the labels, so with this flag the "
+            "recipe `paper` is still the method as printed.",
+        ),
     ),
 }
 HEADER = ("", "Seen", "Novel", "All", "gap", "seeds", "min", "on")
 NOTES = (
-    "(paper): as printed. ORCA's are lenient (a seen output may stand for a novel class) and transductive (judged on "
-    "the unlabelled training images); TRSSL's and ours are neither.",
-    "ours: protocol trssl (strict), the official test set, the last checkpoint's averaged weights; mean ± standard "
-    "deviation over seeds. gap: our All beside TRSSL's as printed.",
-    "named by recipe (`openworld train --recipe`, docs/paper.md); flags: what was otherwise than in it today.",
-    "paper: our run of the method as printed, where code and text differ mostly as in the authors' code; the printed "
-    "length is 204,800 steps.",
-    "fast, pretrained: not the method as printed. Both take another optimiser and leave out uncertainty; pretrained "
-    "also begins with features learnt without labels from the same images (simclr), changes the loss, and on CIFAR-100 "
-    "leaves out hard labels (docs/paper.md).",
-    "min, on: minutes of training on that device, with that of such features and with compiling; without reading the "
-    "data and first clusters.",
+    "Seen, Novel, All: accuracy in %. A seen class has labelled images, a novel class has none.",
+    "(paper): numbers as the paper prints them. ORCA's numbers are lenient (an output of a seen class may be matched "
+    "to a novel class) and transductive (evaluated on the unlabelled training images). TRSSL's numbers and ours are "
+    "neither.",
+    "Other rows: our numbers, under the protocol trssl (strict), on the official test set, with the averaged weights "
+    "of the last checkpoint; mean ± standard deviation over seeds. gap: our All minus TRSSL's All as printed.",
+    "Our rows have the name of their recipe (`openworld train --recipe`, docs/paper.md). A flag after the name is a "
+    "setting that differs from the recipe of today.",
+    "paper: our run of the method as printed. Where the text of the paper and the authors' code differ, it mostly "
+    "follows the code. The printed length is 204,800 steps.",
+    "fast, pretrained: not the method as printed. Both use another optimiser and no uncertainty temperatures. "
+    "pretrained also starts from features learnt without labels from the same images (simclr), changes the loss, and "
+    "on CIFAR-100 uses no hard labels (docs/paper.md).",
+    "min, on: training time in minutes, and the device. The time includes training the simclr features and compiling. "
+    "It does not include reading the data and computing the initial clusters.",
 )
 
 
 def table1() -> Table:
-    """The table "Accuracy on CIFAR-10, CIFAR-100 and ImageNet-100", 10% of the labels."""
+    """Table "Accuracy on CIFAR-10, CIFAR-100 and ImageNet-100", with 10% of the labels."""
     return accuracy_table("table1")
 
 
 def labels50() -> Table:
-    """The tables of CIFAR-10, CIFAR-100 and Tiny ImageNet with 50% of the labels."""
+    """Tables of CIFAR-10, CIFAR-100 and Tiny ImageNet, with 50% of the labels."""
     return accuracy_table("labels50")
 
 
 def accuracy_table(item: str) -> Table:
+    """Return the printed rows and our recorded rows of all data sets of an item."""
     rows = []
     for data in TABLES[item].rows:
         not_recorded = [(f"{data}, ours: not recorded", *[None] * (len(HEADER) - 1))]
@@ -100,7 +113,7 @@ def accuracy_table(item: str) -> Table:
 
 
 def table_with(item: str, result: dict[str, Any]) -> Table:
-    """The rows of one data set, with a run's own beneath."""
+    """Return the rows of the data set of a result, with the result itself as the last row."""
     data = result["dataset"]
     this_run = our_row(f"{label_of(result)}: this run", [result], TABLES[item].rows[data])
     rows = [*printed_rows(item, data), *our_rows(item, data), this_run]
@@ -111,8 +124,8 @@ def table_with(item: str, result: dict[str, Any]) -> Table:
 
 
 def printed_rows(item: str, data: str) -> list[tuple[Cell, ...]]:
-    """The rivals', and last the paper's own."""
-    printed = {**TABLES[item].rows[data].rivals, "TRSSL": TABLES[item].rows[data].paper}
+    """Return the printed rows of a data set: first the other methods, last the paper's own method."""
+    printed = {**TABLES[item].rows[data].other_methods, "TRSSL": TABLES[item].rows[data].paper}
     return [
         (f"{data}, {method} (paper)", *(Score(score, None) for score in scores), None, None, None, None)
         for method, scores in printed.items()
@@ -120,18 +133,23 @@ def printed_rows(item: str, data: str) -> list[tuple[Cell, ...]]:
 
 
 def our_rows(item: str, data: str) -> list[tuple[Cell, ...]]:
-    """A row for each way in which runs were made, over their seeds; the plainest way first."""
+    """Return one row for each set of recorded runs that differ only in their seed.
+
+    Rows are sorted by recipe and steps. Rows without a start run and without changed flags come first.
+    """
     fitting = [run for run in recorded_runs() if run["dataset"] == data and not objections(run, item)]
     fitting.sort(key=lambda run: (run["recipe"], run["steps"], "start_run" in run, changed_flags(run)))
-    ways: dict[str, list[dict[str, Any]]] = {}
+    by_label: dict[str, list[dict[str, Any]]] = {}
     for result in fitting:
-        ways.setdefault(label_of(result), []).append(result)
-    return [our_row(label, results, TABLES[item].rows[data]) for label, results in ways.items()]
+        by_label.setdefault(label_of(result), []).append(result)
+    return [our_row(label, results, TABLES[item].rows[data]) for label, results in by_label.items()]
 
 
 def our_row(label: str, results: list[dict[str, Any]], printed: DataRows) -> tuple[Cell, ...]:
+    """Return the row of results that differ only in their seed."""
     scores = {part: over_seeds([result[part] for result in results]) for part in PARTS}
-    gap = round(scores["all"].mean, 1) - printed.paper[PARTS.index("all")]  # of the numbers that are shown
+    # The gap is that of the rounded numbers, so that readers can check it against the table.
+    gap = round(scores["all"].mean, 1) - printed.paper[PARTS.index("all")]
     return (
         label,
         *scores.values(),
@@ -143,6 +161,7 @@ def our_row(label: str, results: list[dict[str, Any]], printed: DataRows) -> tup
 
 
 def over_seeds(scores: list[float]) -> Score:
+    """Return the mean over seeds, and the standard deviation if there is more than one seed."""
     return Score(statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else None)
 
 
@@ -157,19 +176,19 @@ PROBLEM = {
     "num_classes_estimated": False,
     "dropped_images": 0,
 }
-"""The fields of a result that say that it answers the paper's question."""
-SAID_ELSEWHERE = ("data", "recipe", "seed", "labelled", "num_classes", "steps", "start", "start_steps")
-"""Settings that a row shows, or that decide which row it is."""
+"""Values that a result must have to be comparable with the paper, by field."""
+SHOWN_ELSEWHERE = ("data", "recipe", "seed", "labelled", "num_classes", "steps", "start", "start_steps")
+"""Settings that a row shows in another way, or that decide which row a run belongs to."""
 
 
 def item_of(result: dict[str, Any]) -> str | None:
-    """The table that has a place for this data set with this share of labels."""
+    """Return the item with a row for the data set of a result and its percentage of labels, or None."""
     fitting = (name for name, table in TABLES.items() if table.labelled == result["labelled"])
     return next((name for name in fitting if result["dataset"] in TABLES[name].rows), None)
 
 
 def objections(result: dict[str, Any], item: str) -> list[str]:
-    """Why a run of a table's data set has no place in its row all the same; nothing where it has."""
+    """Return the reasons why a result does not belong in a table with its data set; empty if it belongs there."""
     table = TABLES[item]
     wanted = {**PROBLEM, "labelled": table.labelled, "num_classes": table.rows[result["dataset"]].num_classes}
     found = [
@@ -177,77 +196,79 @@ def objections(result: dict[str, Any], item: str) -> list[str]:
     ]
     start_run = result.get("start_run", {})
     if result.get("start") and "config" not in start_run:
-        found.append("what it started from is not recorded with it")
+        found.append("the run that it started from is not recorded with it")
     if start_run.get("start"):
-        found.append("what it started from had a start of its own, which is not recorded with it")
+        found.append("the run that it started from itself started from another run, which is not recorded with it")
     if start_run and start_run["dataset"] != result["dataset"]:
-        found.append(f"it started from other images, {start_run['dataset']}")
+        found.append(f"the run that it started from was trained on other images ({start_run['dataset']})")
     for stage in (result, start_run):
         if stage.get("recipe", "paper") not in RECIPES:
-            found.append(f"there is no recipe {stage['recipe']} any more")
+            found.append(f"the recipe {stage['recipe']} no longer exists")
     return found
 
 
 def label_of(result: dict[str, Any]) -> str:
-    """How a run was made, whatever its seed: runs that share it share a row."""
-    way, before, start_run = way_of(result), "", result.get("start_run")
+    """Return the label of the row of a result. It does not depend on the seed, so all seeds share a row."""
+    recipe, before, start_run = recipe_and_flags(result), "", result.get("start_run")
     if start_run:
-        before = f"{way_of(start_run)} {start_run['steps']:,} + "
+        before = f"{recipe_and_flags(start_run)} {start_run['steps']:,} + "
     is_relayed = result.get("relayed") or (start_run and start_run.get("relayed"))
-    return f"{result['dataset']}, {way}, {before}{result['steps']:,} steps{', relayed' if is_relayed else ''}"
+    return f"{result['dataset']}, {recipe}, {before}{result['steps']:,} steps{', relayed' if is_relayed else ''}"
 
 
-def way_of(result: dict[str, Any]) -> str:
-    """The recipe, and what was set besides it."""
+def recipe_and_flags(result: dict[str, Any]) -> str:
+    """Return the name of the recipe, followed by the settings that differ from it."""
     return " ".join([result["recipe"], *changed_flags(result)])
 
 
 def changed_flags(result: dict[str, Any]) -> list[str]:
-    """What a run set otherwise than its recipe does today, as flags: it must not pass for a run of the recipe.
+    """Return the settings of a run that differ from its recipe as it is today, as flags.
 
-    A setting that came after the run had its default, which does nothing. Of SimCLR's epochs only the last one counts,
-    at whose end its head is set.
+    The flags keep a trial from looking like a run of the recipe. A setting that was added after the run counts as its
+    default, which changes nothing. For SimCLR, `epoch_steps` does not count: only the last epoch matters, because
+    SimCLR sets its head at the end of it.
     """
     config, _ = restored_config(tomllib.loads(result["config"]), "a recorded result", is_whole=False)
     recipe = RECIPES[result["recipe"]](result["dataset"])
-    left_out = (*SAID_ELSEWHERE, "epoch_steps") if result["method"] == "simclr" else SAID_ELSEWHERE
-    usual = flatten(replace(recipe, {"method": config.method, "start": config.training.start}))
+    ignored = (*SHOWN_ELSEWHERE, "epoch_steps") if result["method"] == "simclr" else SHOWN_ELSEWHERE
+    expected = flatten(replace(recipe, {"method": config.method, "start": config.training.start}))
     changed = ["method"] if config.method != recipe.method else []
-    changed += [key for key, value in flatten(config).items() if key not in left_out and value != usual[key]]
+    changed += [key for key, value in flatten(config).items() if key not in ignored and value != expected[key]]
     return [as_flag(key, flatten(config)[key]) for key in changed]
 
 
 def as_flag(key: str, value: Any) -> str:
+    """Return a setting as a command-line flag."""
     flag = key.rpartition(".")[-1].replace("_", "-")
     if isinstance(value, bool):
         return f"--{flag}" if value else f"--no-{flag}"
     return f"--{flag} {value:g}" if isinstance(value, float) else f"--{flag} {value}"
 
 
-# Making a row again -----------------------------------------------------------------------------------------
+# Training a row ---------------------------------------------------------------------------------------------
 
 
 def training_of(item: str, data: str, recipe: str, seed: int, steps: int | None) -> tuple[str, dict[str, Any]]:
-    """What trains a row again: a name for its run, and the settings."""
+    """Return a folder name and the settings for a run that trains a row again."""
     if item not in TABLES:
-        raise UserError(f"--run: {item} has no rows that can be trained ({' and '.join(TABLES)} have)")
+        raise UserError(f"--run: {item} has no rows to train; choose {' or '.join(TABLES)}")
     rows = TABLES[item].rows
     if data not in rows:
-        raise UserError(f"--run {data}: {item} has no such row (there are {', '.join(rows)})")
+        raise UserError(f"--run {data}: not a row of {item}; choose one of {', '.join(rows)}")
     recipe = recipe_for(recipe, data, is_benchmark=True, method=None)
     settings = {"data": data, "labelled": TABLES[item].labelled, "recipe": recipe, "seed": seed}
     name = f"{item}-{data}-{recipe}-seed{seed}"
     if recipe == "paper":
         settings |= rows[data].paper_settings
-    if steps is not None:  # a short try must not stand where the full run will be looked for
+    if steps is not None:  # A short trial gets a name of its own, so that it is not taken for the full run.
         settings, name = {**settings, "steps": steps}, f"{name}-{steps}-steps"
-        usual = RECIPES[recipe](data).training
-        if usual.start_steps:  # as much shorter as the rest
-            settings["start_steps"] = max(1, usual.start_steps * steps // usual.steps)
+        full = RECIPES[recipe](data).training
+        if full.start_steps:  # The features are shortened by the same factor as the run itself.
+            settings["start_steps"] = max(1, full.start_steps * steps // full.steps)
     return name, settings
 
 
 def command_of(settings: dict[str, Any], out: Path) -> str:
-    """What a person would type for it."""
+    """Return the `openworld train` command that does the same."""
     flags = [as_flag(name, value) for name, value in settings.items() if name != "data"]
     return " ".join(["openworld train", settings["data"], *flags, "--out", shlex.quote(str(out)), "--resume"])

@@ -1,4 +1,4 @@
-"""Figures of the paper's items."""
+"""The figures of the paper's items."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,13 @@ from openworld.planning.estimate_plot import FAINT, OURS, THEIRS
 
 
 def draw_lines(lines: dict[str, Sequence[tuple[float, float]]], labels: tuple[str, str, str], path: Path) -> None:
-    """Points (x, y) by the name of their line; labels: title, x, y."""
+    """Draw lines into a PNG file.
+
+    Args:
+        lines: the points (x, y) of each line, by its name.
+        labels: the title, the x label and the y label.
+        path: the file.
+    """
     figure = Figure(figsize=(6.5, 4.2), layout="constrained")
     panel = figure.subplots()
     for (name, points), colour in zip(lines.items(), (OURS, THEIRS, FAINT, "black"), strict=False):

@@ -1,4 +1,4 @@
-"""From a run folder to a result that can be recorded: the fields of its summary, beside the evidence for them."""
+"""Turns a run folder into a result that can be recorded: its summary together with the evidence for it."""
 
 from typing import Any
 
@@ -7,12 +7,18 @@ from openworld.runs.folder import START, RunFolder
 
 
 def result_of(run: RunFolder) -> dict[str, Any]:
-    """`total_seconds` includes the run with which this one began."""
+    """Return the summary, evidence and start run of a finished run.
+
+    `total_seconds` includes the time of the run that this one started from.
+    """
     summary, evidence = run.summary(), run.evidence()
     if summary is None:
-        raise UserError(f"{run.path} is not finished: continue it with `{run.resume_command}`")
+        raise UserError(f"{run.path} is not finished; resume it with `{run.resume_command}`")
     if not evidence["environment"]:
-        raise UserError(f"{run.path}: without its environment.json nobody knows what made this result")
+        raise UserError(
+            f"{run.path}: environment.json is missing or damaged, so openworld cannot tell which command and which "
+            "device made this result. Train the run again"
+        )
     start_run = run.read_json(START)
     stages = [summary, start_run] if start_run else [summary]
     return {

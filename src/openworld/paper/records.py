@@ -1,4 +1,4 @@
-"""What was recorded, read; and the form in which people are shown it."""
+"""Reads the recorded results."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 RUNS = "tables"
-"""Within the results: the folder of those that fill the paper's tables, a file for each run."""
+"""Subfolder of the results for the paper's tables. It has one file for each run."""
 
 
 def results_dir() -> Path:
@@ -16,18 +16,22 @@ def results_dir() -> Path:
 
 
 def recorded(name: str) -> dict[str, Any] | None:
+    """Return the recorded result with this name, or None."""
     path = results_dir() / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def name_of(result: dict[str, Any]) -> str:
-    """What the file of a recorded run is called: there is one for each length and seed."""
+    """Return the name of the file of a recorded run, without its suffix."""
     before = f"{result['start_run']['steps']}-" if "start_run" in result else ""
     return "{dataset}-{labelled:g}-{recipe}-{before}{steps}-seed{seed}".format(**result, before=before)
 
 
 def recorded_runs() -> Iterator[dict[str, Any]]:
-    """Those for the tables; a file that is called otherwise than it should is a copy, and would count twice."""
+    """Yield the recorded runs for the paper's tables.
+
+    A file whose name does not match its content is skipped: it is a copy, and would count a run twice.
+    """
     for path in sorted((results_dir() / RUNS).glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
         if path.stem == name_of(result):

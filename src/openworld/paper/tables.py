@@ -1,4 +1,4 @@
-"""The form in which an item of the paper is shown: a table, and perhaps a figure."""
+"""The form in which `openworld paper` shows an item: a table, and for some items a figure."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,12 @@ PARTS = ("seen", "novel", "all")
 
 @dataclass(frozen=True)
 class Score:
-    """The mean, and how far seeds spread; nothing is known of that where there is one run, or one printed number."""
+    """An accuracy in %."""
 
     mean: float
+    """Mean over seeds."""
     std: float | None
+    """Standard deviation over seeds; None for a single run and for a printed number."""
 
     def __str__(self) -> str:
         return f"{self.mean:.1f}" + ("" if self.std is None else f"±{self.std:.1f}")
@@ -18,25 +20,26 @@ class Score:
 
 @dataclass(frozen=True)
 class Count:
-    """An estimated number of classes, and its interval; one that is open at its end has no high."""
+    """An estimated number of classes, with its interval."""
 
     num_classes: int
     low: int
     high: int | None
+    """Upper end of the interval; None if the interval has no upper end."""
 
     def __str__(self) -> str:
         return f"{self.num_classes} ({self.low}-{self.high or '?'})"
 
 
 class Difference(float):
-    """Told with its sign."""
+    """A difference of two numbers; it is shown with its sign."""
 
 
 Cell = str | int | float | Score | Count | tuple[int, ...] | None
 
 
 def cell_text(cell: Cell) -> str:
-    """As people are shown it."""
+    """Return the text of a cell."""
     match cell:
         case None:
             return "-"
@@ -52,15 +55,17 @@ def cell_text(cell: Cell) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """The first column says what a row is; the others are mostly numbers."""
+    """A table with an optional figure. The first column names the row; most other columns are numbers."""
 
     title: str
     header: tuple[str, ...]
     rows: list[tuple[Cell, ...]]
     notes: tuple[str, ...]
     lines: dict[str, list[tuple[float, float]]] | None = None
-    """Of a figure: the points of each line by its name."""
+    """Points of each line of the figure, by its name; None if there is no figure."""
     axes: tuple[str, str] = ("", "")
+    """Labels of the x axis and the y axis."""
 
     def texts(self) -> list[tuple[str, ...]]:
+        """Return the cells of all rows as text."""
         return [tuple(map(cell_text, row)) for row in self.rows]

@@ -1,6 +1,6 @@
-"""A trained model for other programs: an ONNX file, weights with a JSON card, or a model card for people to read.
+"""Exports a trained model: an ONNX file, weights with a JSON card, or a model card for people to read.
 
-Everything is made, and the ONNX file is held against the original, before the first file is written.
+No file is written before all files are ready and the ONNX file is checked against the original model.
 """
 
 import hashlib
@@ -36,43 +36,44 @@ from openworld.runs.folder import RunFolder
 from openworld.runs.model import Model
 
 BATCH_SIZES = (1, 3, 16)
-"""Of the samples on which the ONNX file is held against the original."""
+"""Batch sizes with which the ONNX file is checked against the original model."""
 TOLERANCE = 1e-4
-"""By which its probabilities and embeddings may differ. What is more than twice that ahead stays ahead: so the class is
-the same, unless two are as good as tied."""
+"""Largest difference allowed between the outputs of the ONNX file and of the original model. A class that leads by more
+than twice this value keeps its lead. So the predicted class is the same, unless two classes are almost equal."""
 OPSET = 18
-"""Of ONNX: what torch's exporter writes without having to convert it."""
+"""ONNX opset that torch's exporter writes without a conversion."""
 OUTPUTS = ("probabilities", "embedding")
 _MARK = re.compile(rb"openworld export \d")
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A file, complete."""
+    """The path and the complete content of an exported file."""
 
     path: Path
     content: bytes
     differences: dict[str, float] = field(default_factory=dict)
-    """How far an ONNX file is from the original at most, by output."""
+    """Largest difference of an ONNX file from the original model, by output; empty for other files."""
 
     def facts(self) -> dict[str, Any]:
+        """Return path, size and checksum for `--json`, and the differences of an ONNX file."""
         facts = {"path": str(self.path), "bytes": len(self.content), "sha256": _sha256(self.content)}
         return {**facts, "differences": self.differences, "tolerance": TOLERANCE} if self.differences else facts
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is to be exported."""
+    """The model to export."""
 
     run: RunFolder
     model: Model
     weights: dict[str, Tensor]
-    """As they were trained."""
+    """Averaged weights as they are in the checkpoint."""
     facts: dict[str, Any]
 
 
 def export(run: RunFolder, paths: Sequence[Path], warn: Callable[[str], None]) -> list[Exported]:
-    """Write the newest model of a run in the forms that the suffixes of the paths name."""
+    """Write the newest model of a run to files. The suffix of each path selects the format."""
     for path in paths:
         refuse_bad_place(path)
     model = Model.load(run, torch.device("cpu"), warn)
@@ -84,33 +85,37 @@ def export(run: RunFolder, paths: Sequence[Path], warn: Callable[[str], None]) -
 
 
 def weights_of(run: RunFolder, model: Model) -> dict[str, Tensor]:
-    """Of the model's own checkpoint, at once: a run that goes on removes old ones."""
+    """Return the averaged weights of the checkpoint that the model came from.
+
+    Read them right after the model: a run that is still training removes old checkpoints.
+    """
     saved = run.newest_checkpoint(lambda _: None)
     if saved is None or saved.step != model.step:
-        raise UserError(f"{run.path} went on training meanwhile: try again")
+        raise UserError(f"{run.path} wrote a new checkpoint during the export; run the command again")
     return saved.tensors("average")
 
 
 def refuse_bad_place(path: Path) -> None:
-    """Before the work; and what somebody else wrote is not replaced."""
+    """Raise a UserError if a file cannot be written, or if `openworld export` did not create the existing file."""
     suffix = path.suffix.lower()
     if suffix not in FORMS:
-        raise UserError(f"{path}: its name must end in {', '.join(list(FORMS)[:-1])} or {list(FORMS)[-1]}")
+        raise UserError(f"{path}: the file name must end in {', '.join(list(FORMS)[:-1])} or {list(FORMS)[-1]}")
     if not path.parent.is_dir():
-        raise UserError(f"{path}: there is no folder {path.parent}")
+        raise UserError(f"{path}: there is no folder {path.parent}; create it or choose another place")
     if not os.access(path.parent, os.W_OK):
-        raise UserError(f"{path}: nothing may be written into {path.parent}; choose another folder")
+        raise UserError(f"{path}: the folder {path.parent} is not writable; choose another folder")
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
     if suffix == ".onnx" and missing:
-        raise UserError(f"{path}: {', '.join(missing)} is not installed: pip install {' '.join(missing)}")
+        raise UserError(f"{path}: missing packages; install them with: pip install {' '.join(missing)}")
     for target in (path, card_of(path)) if suffix == ".safetensors" else (path,):
         if target.is_dir():
-            raise UserError(f"{target} is a folder: choose another name")
+            raise UserError(f"{target} is a folder; choose another file name")
         if target.exists() and not is_ours(target):
-            raise UserError(f"{target} exists and was not made by openworld export: choose another name")
+            raise UserError(f"{target} exists and was not created by openworld export; choose another file name")
 
 
 def is_ours(path: Path) -> bool:
+    """Return whether `openworld export` created a file."""
     with path.open("rb") as file:
         return _MARK.search(file.read(4096)) is not None
 
@@ -126,34 +131,36 @@ def _as_json(content: dict[str, Any]) -> bytes:
 # ONNX ---------------------------------------------------------------------------------------------------------
 
 
-class Answering(nn.Module):
-    """The model as one function of tensors, as the exporter wants it."""
+class ExportedModule(nn.Module):
+    """The model as one module that takes and returns tensors, as torch's exporter requires."""
 
     def __init__(self, model: Model):
         super().__init__()
         self.network, self.plain, self.temperature = model.network, model.family.plain, model.temperature
-        # which class each output belongs to, (K, M): a product with it adds up what outputs of one name have
+        # (K, M) is 1 where an output belongs to a class. A product with it sums the outputs of merged classes.
         self.register_buffer("membership", model.classes.sum_by_class(torch.eye(len(model.classes.outputs))))
 
     def forward(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+        """Return class probabilities and embeddings (unit vectors)."""
         features = self.network.features(self.plain(samples))
-        shares = (self.network.head(features) / self.temperature).softmax(dim=1)
-        return shares @ self.membership, F.normalize(features)
+        probabilities = (self.network.head(features) / self.temperature).softmax(dim=1)
+        return probabilities @ self.membership, F.normalize(features)
 
 
 def onnx_files(path: Path, subject: Subject) -> list[Exported]:
+    """Return the ONNX file. Raise a UserError if its outputs differ too much from the original model."""
     with _quiet():
         content = to_onnx(subject.model, onnx_metadata(subject.facts))
         differences = differences_from(subject.model, content)
     for output, difference in differences.items():
         if not difference < TOLERANCE:
-            off = f"its {output} differ from the original's by {difference:.1g}, more than {TOLERANCE:g}"
-            raise UserError(f"{path} is not written: {off}; another version of torch or onnxruntime may do better")
+            reason = f"its {output} output differs from the original model by {difference:.1g}, more than {TOLERANCE:g}"
+            raise UserError(f"{path} is not written: {reason}. Try another version of torch or onnxruntime")
     return [Exported(path, content, differences)]
 
 
 def onnx_metadata(facts: dict[str, Any]) -> dict[str, str]:
-    """What a program has to know that has nothing but the file; lists are JSON."""
+    """Return what a program needs to use the file alone. Lists are JSON."""
     shape = facts["sample_shape"]
     sizes = {"channels": shape[0], "image_size": shape[1]} if len(shape) == 3 else {"features": shape[0]}
     metadata = {
@@ -170,13 +177,13 @@ def onnx_metadata(facts: dict[str, Any]) -> dict[str, str]:
 
 
 def to_onnx(model: Model, metadata: dict[str, str]) -> bytes:
-    """One file with all weights in it, for batches of any size."""
+    """Return an ONNX file with all weights, for batches of any size."""
     import onnx
 
-    samples = trial_samples(model, 2)  # a batch of one would be taken for a constant
+    samples = trial_samples(model, 2)  # The exporter would take a batch size of 1 for a constant.
     try:
         program = torch.onnx.export(
-            Answering(model).eval(),
+            ExportedModule(model).eval(),
             (samples,),
             dynamo=True,
             input_names=[input_of(model)],
@@ -187,11 +194,11 @@ def to_onnx(model: Model, metadata: dict[str, str]) -> bytes:
         )
     except torch.onnx.OnnxExporterError as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"torch {torch.__version__} cannot export network and views of this run: {reason}") from None
+        raise UserError(f"torch {torch.__version__} cannot export the model of this run to ONNX: {reason}") from None
     proto = program.model_proto
     graph = proto.graph
     for part in (proto, graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer):
-        part.ClearField("metadata_props")  # the exporter's notes for debugging, stack traces of this machine among them
+        part.ClearField("metadata_props")  # The exporter's debugging notes include stack traces of this machine.
     proto.producer_name, proto.producer_version = GENERATED_BY, f"torch {torch.__version__}"
     onnx.helper.set_model_props(proto, metadata)
     onnx.checker.check_model(proto, full_check=True)
@@ -199,21 +206,21 @@ def to_onnx(model: Model, metadata: dict[str, str]) -> bytes:
 
 
 def differences_from(model: Model, onnx_file: bytes) -> dict[str, float]:
-    """The largest, by output, between the original and what onnxruntime makes of the file."""
+    """Return the largest difference between the original model and the ONNX file in onnxruntime, by output."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])
     largest = []
     for rows in BATCH_SIZES:
         samples = trial_samples(model, rows)
-        told = session.run(OUTPUTS, {input_of(model): samples.numpy()})
+        exported = session.run(OUTPUTS, {input_of(model): samples.numpy()})
         original = model.probabilities(samples).numpy(), model.features(samples).numpy()
-        largest.append([np.abs(one - other).max() for one, other in zip(told, original, strict=True)])
-    return dict(zip(OUTPUTS, np.max(largest, axis=0).tolist(), strict=True))  # not a number stays one
+        largest.append([np.abs(one - other).max() for one, other in zip(exported, original, strict=True)])
+    return dict(zip(OUTPUTS, np.max(largest, axis=0).tolist(), strict=True))  # np.max keeps NaN, so NaN is an error
 
 
 def trial_samples(model: Model, rows: int) -> Tensor:
-    """Random samples; among many, a black image and a white one."""
+    """Return random samples. More than three images include a black one and a white one."""
     source, shape = generator(0, "export", rows), (rows, *model.sample_shape)
     if not model.takes_images:
         return model.network.mean + model.network.std * torch.randn(shape, generator=source)
@@ -224,12 +231,13 @@ def trial_samples(model: Model, rows: int) -> Tensor:
 
 
 def input_of(model: Model) -> str:
+    """Return the name of the ONNX input."""
     return "images" if model.takes_images else "features"
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter and its libraries warn of what is none of a user's business."""
+    """Suppress the warnings of the exporter and its libraries, which do not concern users."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -244,38 +252,45 @@ def _quiet() -> Iterator[None]:
 
 
 def weight_files(path: Path, subject: Subject) -> list[Exported]:
-    """The averaged weights as they were trained, and beside them all that is needed to use them."""
+    """Return the averaged weights, and a JSON card with everything that is needed to use them."""
     weights = to_bytes(subject.weights, metadata={"generated_by": GENERATED_BY})
     card = {**subject.facts, "weights": {"file": path.name, "sha256": _sha256(weights)}}
     return [Exported(path, weights), Exported(card_of(path), _as_json(card))]
 
 
 def card_of(weights: Path) -> Path:
+    """Return the path of the JSON card of exported weights."""
     return weights.with_suffix(".json")
 
 
 def load_exported(path: str | Path, device: str | torch.device = "cpu") -> Model:
-    """The model of exported weights, which lie beside their card: it answers as the run's own does."""
+    """Load a model from exported weights. It predicts the same as the model of the run.
+
+    Args:
+        path: the .safetensors file. Its JSON card must be in the same folder.
+        device: the device for the model.
+    """
     path = Path(path)
     try:
         content, card = path.read_bytes(), json.loads(card_of(path).read_text(encoding="utf-8"))
         if _sha256(content) != card["weights"]["sha256"]:
-            raise UserError(f"{path} is damaged, or {card_of(path).name} is the card of other weights")
+            raise UserError(f"{path} is damaged, or {card_of(path).name} belongs to other weights; export both again")
         config, _ = restored_config(card["config"], card_of(path))
         classes = Classes(tuple(card["outputs"]), card["num_seen"], card["given_names"])
         shape, step = tuple(card["sample_shape"]), card["step"]
         weights = upgraded_export(from_bytes(content), card["config"])
         return Model.restored(config, classes, shape, weights, step, torch.device(device))
     except OSError as error:
-        raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from None
+        raise UserError(f"{error.filename}: cannot read the file ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"{card_of(path)} is not the card of exported weights, or is damaged: {error!r}") from None
+        raise UserError(f"{card_of(path)} is damaged or not a card of exported weights: {error!r}") from None
 
 
 # A model card -------------------------------------------------------------------------------------------------
 
 
 def card_files(path: Path, subject: Subject) -> list[Exported]:
+    """Return the model card."""
     return [Exported(path, markdown(subject.run, subject.facts).encode())]
 
 

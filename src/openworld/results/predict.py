@@ -1,4 +1,7 @@
-"""A class for every image that a person names, seen by the run or not. A bad image is told of, and not fatal."""
+"""Predicts a class for every given image, also for images that were not in training.
+
+A broken image gets an error message instead of a prediction. It does not stop the others.
+"""
 
 import csv
 import itertools
@@ -21,40 +24,51 @@ from openworld.runs.model import Model
 from openworld.runs.outputs import top_predictions
 
 FILES_PER_TASK = 32
-"""That a worker decodes in one go."""
+"""Number of files that a worker decodes in one task."""
 BATCH = 256
+"""Largest number of samples in a batch."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an image is; or why that could not be told."""
+    """The prediction for one sample, or the reason why there is none."""
 
     path: str | int
-    """Of the image, as it was found; its position in an .npz."""
+    """Path of the image as it was given, or position of the sample in an .npz file."""
     prediction: str | None = None
+    """Predicted class; None if the sample cannot be used."""
     confidence: float | None = None
+    """Probability of the predicted class."""
     uncertainty: float | None = None
-    """Over random views; none where none were asked for."""
+    """Standard deviation, over random views, of the probability of their favourite class; None without views."""
     runner_up: str | None = None
+    """Class with the second highest probability."""
     error: str | None = None
+    """Reason why the sample cannot be used."""
 
 
 Sources = Iterator[tuple[str | int, np.ndarray | str]]
-"""Where each sample lies, and the sample itself, or why there is none."""
+"""Path or position of each sample, with the sample itself or the reason why it cannot be used."""
 
 
 def predict(model: Model, places: Sequence[Path], num_views: int, workers: int) -> tuple[int, Iterator[Prediction]]:
-    """How many samples there are, and what they are: those of image files, folders, manifests, or of one .npz."""
+    """Return the number of samples and an iterator of their predictions.
+
+    Args:
+        places: image files, folders and manifests, or one .npz file.
+        num_views: number of random views for the uncertainty; 0 for none.
+        workers: number of processes that decode images.
+    """
     if num_views == 1 or num_views < 0:
-        raise UserError(f"--views {num_views}: it takes 2 or more to see a spread; 0 leaves it out")
+        raise UserError(f"--views {num_views}: the uncertainty needs 2 or more views; use 0 for no uncertainty")
     archives = [place for place in places if place.suffix.lower() == ".npz"]
     if archives and len(places) > 1:
-        raise UserError(f"{archives[0]}: an .npz has to be predicted by itself")
+        raise UserError(f"{archives[0]}: an .npz file cannot be combined with other files; predict it by itself")
     if archives:
         samples = samples_of_archive(archives[0], model)
         return len(samples), _predict(model, iter(enumerate(samples)), num_views)
     if not model.takes_images:
-        raise UserError(f"{places[0]}: the run was trained on features; give an .npz that holds `features`")
+        raise UserError(f"{places[0]}: the run was trained on features; give an .npz file with the array `features`")
     paths = find_images(places)
     channels, size, _ = model.sample_shape
     decoded = in_pieces(workers, decode_files, paths, FILES_PER_TASK, size, channels)
@@ -62,34 +76,35 @@ def predict(model: Model, places: Sequence[Path], num_views: int, workers: int) 
 
 
 def _predict(model: Model, samples: Sources, num_views: int) -> Iterator[Prediction]:
-    """In the order of the samples, a batch at a time."""
+    """Yield predictions in the order of the samples, computed in batches."""
     size = min(BATCH, chunk_size(model.sample_shape))
     for batch in iter(lambda: list(itertools.islice(samples, size)), []):
-        sound = [sample for _, sample in batch if not isinstance(sample, str)]
-        found = iter(_answers(model, torch.from_numpy(np.stack(sound)), num_views) if sound else ())
+        usable = [sample for _, sample in batch if not isinstance(sample, str)]
+        found = iter(_predict_batch(model, torch.from_numpy(np.stack(usable)), num_views) if usable else ())
         for path, sample in batch:
             yield Prediction(path, error=sample) if isinstance(sample, str) else Prediction(path, *next(found))
 
 
-def _answers(model: Model, samples: Tensor, num_views: int) -> Iterator[tuple]:
-    spreads = model.uncertainty(samples, num_views).tolist() if num_views else itertools.repeat(None)
-    for answer, spread in zip(top_predictions(model.probabilities(samples), model.classes), spreads, strict=False):
-        yield answer.prediction, answer.confidence, spread, answer.runner_up
+def _predict_batch(model: Model, samples: Tensor, num_views: int) -> Iterator[tuple]:
+    """Yield prediction, confidence, uncertainty and runner-up of each sample."""
+    uncertainties = model.uncertainty(samples, num_views).tolist() if num_views else itertools.repeat(None)
+    for answer, uncertainty in zip(top_predictions(model.probabilities(samples), model.classes), uncertainties, strict=False):
+        yield answer.prediction, answer.confidence, uncertainty, answer.runner_up
 
 
-# Which samples --------------------------------------------------------------------------------------------------
+# Finding the samples --------------------------------------------------------------------------------------------
 
 
 def find_images(places: Sequence[Path]) -> list[str]:
-    """Each image once, in the order of the places; those of a folder sorted."""
+    """Return the path of each image once, in the order of the places. The images of a folder are sorted."""
     found: dict[str, None] = {}
     for place in places:
         if place.is_dir():
             inside = images_under(place)
             if not inside:
-                raise UserError(f"{place}: there are no images in this folder")
+                raise UserError(f"{place}: this folder has no images")
         elif not place.exists():
-            raise UserError(f"{place}: there is no such file or folder")
+            raise UserError(f"{place}: no such file or folder")
         else:
             inside = paths_of_manifest(place) if place.suffix.lower() == ".csv" else [str(place)]
         found.update(dict.fromkeys(inside))
@@ -97,7 +112,7 @@ def find_images(places: Sequence[Path]) -> list[str]:
 
 
 def images_under(folder: Path) -> list[str]:
-    """All that look like images, sorted; whether they are any shows when they are read."""
+    """Return the sorted paths of all files under a folder with the suffix of an image. Their content is not checked."""
     return sorted(
         str(path)
         for path in folder.rglob("*")
@@ -108,38 +123,41 @@ def images_under(folder: Path) -> list[str]:
 
 
 def paths_of_manifest(manifest: Path) -> list[str]:
-    """What its column `path` names, from the manifest's folder; labels, where there are any, are not looked at."""
+    """Return the paths in the column `path`, relative to the manifest's folder. Labels are ignored."""
     with manifest.open(encoding="utf-8-sig", newline="") as file:
         try:
             lines = csv.reader(file)
             header = [column.strip() for column in next(lines, [])]
             if "path" not in header:
-                raise UserError(f"{manifest}: there is no column path (found: {','.join(header) or 'none'})")
+                raise UserError(f"{manifest}: the column path is missing (found: {','.join(header) or 'none'})")
             column = header.index("path")
             paths = [str(manifest.parent / line[column]) for line in lines if len(line) > column and line[column]]
         except (UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"{manifest}: not readable as CSV in UTF-8 ({error})") from None
+            raise UserError(f"{manifest}: not a CSV file in UTF-8 ({error})") from None
     if not paths:
-        raise UserError(f"{manifest}: there are no images in it")
+        raise UserError(f"{manifest}: the manifest names no images")
     return paths
 
 
 def samples_of_archive(path: Path, model: Model) -> np.ndarray:
-    """As the model takes them."""
+    """Return the samples of an .npz file in the shape that the model takes."""
     if not path.exists():
-        raise UserError(f"{path}: there is no such file")
+        raise UserError(f"{path}: no such file")
     kind = "images" if model.takes_images else "features"
     arrays, found = read_archive(path, [kind])
     if kind not in arrays:
-        raise UserError(f"{path}: must hold {kind}, as the run was trained on (found: {found})")
+        raise UserError(f"{path}: the array {kind} is missing; the run was trained on {kind} (found: {found})")
     return fitted(str(path), kind, arrays[kind], model)
 
 
 def fitted(where: str, kind: str, samples: np.ndarray, model: Model) -> np.ndarray:
-    """Images of any size, or features, brought to the shape of those in training; with other channels, refused."""
+    """Return samples in the shape of the training data: images are resized.
+
+    Raise a UserError if the number of channels or features differs.
+    """
     checked = checked_samples(where, kind, samples)
     fitting = to_tensor(resized(checked, model.sample_shape[-1] if model.takes_images else None)).numpy()
     if fitting.shape[1:] != model.sample_shape:
-        shapes = f"{fitting.shape[1:]}; those in training had {model.sample_shape}"
+        shapes = f"{fitting.shape[1:]}, but the run was trained on {model.sample_shape}"
         raise UserError(f"{where}: {kind} have the shape {shapes}")
     return fitting

@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a run, or of several beside each other."""
+"""Writes a run as one self-contained HTML page, or several runs as a comparison."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +15,13 @@ PAGE, COMPARISON = "report.html", "comparison.html"
 
 
 def write_report(runs: Sequence[RunFolder], out: Path | None, runtime: Runtime, warn: Callable[[str], None]) -> Path:
-    """The page of one run, by default in its folder; or a comparison of several, by default right here."""
+    """Write the report of one run, or a comparison of several runs, and return the path of the page.
+
+    Args:
+        runs: one run for a report, several for a comparison.
+        out: the page; None for the run folder (a report) or the current folder (a comparison).
+        warn: called with each warning.
+    """
     out = out or (runs[0].path / PAGE if len(runs) == 1 else Path(COMPARISON))
     refuse_to_replace(out)
     text = comparison_page(runs, out, PAGE) if len(runs) > 1 else report_page(collect(runs[0], runtime, warn))
@@ -24,12 +30,12 @@ def write_report(runs: Sequence[RunFolder], out: Path | None, runtime: Runtime, 
 
 
 def refuse_to_replace(out: Path) -> None:
-    """Only a page of ours may be replaced."""
+    """Raise a UserError if the page cannot be written, or if it would replace a file that is not such a page."""
     if out.is_dir():
-        raise UserError(f"{out} is a folder: name a file for the page")
+        raise UserError(f"{out} is a folder; give a file name with --out")
     if not out.parent.is_dir():
-        raise UserError(f"{out}: there is no folder {out.parent}")
+        raise UserError(f"{out}: there is no folder {out.parent}; create it or choose another --out")
     if out.exists():
         with out.open("rb") as file:
             if GENERATOR.encode() not in file.read(1000):
-                raise UserError(f"{out} exists and is not a page of openworld: choose another --out")
+                raise UserError(f"{out} exists and is not a page of openworld; choose another --out")

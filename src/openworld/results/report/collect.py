@@ -1,4 +1,4 @@
-"""From a run folder to plain facts, before any of them is drawn."""
+"""Collects the facts of a run from its folder and its data, before the page draws any of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,82 +22,91 @@ from openworld.runs.outputs import PARTS, Outputs, class_probabilities, outputs_
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What is said of the N samples of one part, in the classes as people name them today."""
+class Predictions:
+    """Predictions for the N samples of one part, with the class names and merged classes of today."""
 
     samples: tuple[str | int, ...]
+    """Path or position of each sample."""
     predicted: np.ndarray
+    """(N,) predicted classes."""
     confidence: np.ndarray
+    """(N,) probability of the predicted class."""
     runner_up: np.ndarray
-    """The second best class; -1 where there is only one."""
+    """(N,) classes with the second highest probability; -1 if there is only one class."""
     uncertainty: np.ndarray
+    """(N,) standard deviation of the probability over random views."""
     truth: np.ndarray
-    """-1 where nobody knows."""
+    """(N,) true classes; -1 if unknown."""
 
     @property
     def typicality(self) -> np.ndarray:
-        """Confidence less its spread over views: high for what is surely of its class, low for what is in doubt."""
+        """(N,) confidence minus uncertainty: high for typical samples of a class, low for doubtful ones."""
         return self.confidence - self.uncertainty
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All that a page tells of one run."""
+    """All facts that the report of one run shows."""
 
     run: RunFolder
     config: Config
     classes: Classes
     true_names: tuple[str, ...]
-    """Of the true classes, as far as truth is known at all; seen ones first."""
-    parts: dict[str, Answers]
-    """By part; empty where there are neither kept outputs nor the data to make them from."""
+    """Names of the true classes, seen classes first. Without the data, novel classes are called `true class N`."""
+    parts: dict[str, Predictions]
+    """Predictions by part; empty if the outputs are not saved and the data to compute them is missing."""
     scores: dict[str, Any]
     """`part`, `protocols`, `nmi` and `ari`, as in summary.json."""
     summary: dict[str, Any]
-    """Empty for a run that is not finished."""
+    """The content of summary.json; empty for a run that is not finished."""
     metrics: list[dict[str, Any]]
+    """The lines of metrics.jsonl."""
     seconds: float
-    """Of training."""
+    """Training time."""
     prior: np.ndarray
-    """(M,) the assumed share of each class among the unlabelled samples."""
+    """(M,) assumed proportion of each class among the unlabelled samples."""
     num_labelled: int
     estimate: dict[str, Any] | None
+    """The content of estimate.json, if the number of classes was estimated."""
     sessions: list[dict[str, Any]]
-    """What the run was started with, and each time resumed."""
+    """Command and environment of the start of the run, and of each time that it was resumed."""
     world: OpenWorld | None
-    """The data, where it can be had."""
+    """The data, if it is available."""
     model: Model | None
-    """What answers; of a finished run only where there is data to ask it about."""
+    """The model that predicts. For a finished run it is loaded only if the data is available."""
     notes: tuple[str, ...]
-    """What a reader must know: that the run is not finished, or why there are no images."""
+    """Warnings for the reader, for example that the run is not finished, or why there are no images."""
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the predicted classes."""
         return self.classes.names
 
     @property
     def num_seen(self) -> int:
+        """Number of seen classes."""
         return self.classes.num_seen
 
     @property
     def step(self) -> int:
+        """Step of the weights that the page describes."""
         return self.summary.get("steps") or (self.model.step if self.model else 0)
 
     @property
     def images(self) -> bool:
-        """Whether there are pictures to show."""
+        """Whether the samples are images and the data is available."""
         return self.world is not None and len(self.world.training.unlabelled.shape) == 3
 
     def confusion(self, part: str | None) -> Confusion | None:
-        """Of a part whose truth is known."""
+        """Return the confusion matrix of a part, or None if none of its true classes is known."""
         if part not in self.parts or (self.parts[part].truth < 0).all():
             return None
-        said = self.parts[part]
-        return Confusion.of(said.truth, said.predicted, len(self.true_names), len(self.names), self.num_seen)
+        found = self.parts[part]
+        return Confusion.of(found.truth, found.predicted, len(self.true_names), len(self.names), self.num_seen)
 
 
 def collect(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> Facts:
-    """All facts of a run; what cannot be had is noted, and told to `warn`, each once."""
+    """Collect the facts of a run. Missing parts become notes, and `warn` is called once with each note."""
     notes: list[str] = []
 
     def note(message: str) -> None:
@@ -105,30 +114,33 @@ def collect(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> Fa
             notes.append(message)
             warn(message)
 
-    config, (settled, facts) = run.config(), run.split_and_facts()
+    config, (split, facts) = run.config(), run.split_and_facts()
     classes = Classes.of(run)
     summary = run.summary() or {}
     world, true_names = _data_of(config, run.split(), runtime, note)
     outputs = _outputs_of(run, runtime, note, world)
     model = _model_of(run, runtime, note) if world or not summary else None
     if model and not summary and model.step == config.training.steps:
-        note(f"{run.path} has no sound summary.json: the numbers were computed anew from its last checkpoint")
+        note(
+            f"{run.path}: summary.json is missing or damaged, so the numbers were computed again from the last "
+            "checkpoint"
+        )
     _refuse_misfit(run, outputs, classes, facts)
     temperature = config.answers.temperature
-    most = max((int(said.truth.max()) + 1 for said in outputs.values()), default=0)
-    unnamed = [f"true class {number + 1}" for number in range(settled.num_seen, max(most, settled.num_seen))]
+    num_true = max((int(output.truth.max()) + 1 for output in outputs.values()), default=0)
+    unnamed = [f"true class {number + 1}" for number in range(split.num_seen, max(num_true, split.num_seen))]
     return Facts(
         run=run,
         config=config,
         classes=classes,
-        true_names=true_names or (*classes.outputs[: settled.num_seen], *unnamed),
-        parts={part: _answers(outputs[part], classes, temperature) for part in PARTS if part in outputs},
-        scores=summary if summary.get("protocols") else _scores(outputs, settled.num_seen),
+        true_names=true_names or (*classes.outputs[: split.num_seen], *unnamed),
+        parts={part: _predictions(outputs[part], classes, temperature) for part in PARTS if part in outputs},
+        scores=summary if summary.get("protocols") else _scores(outputs, split.num_seen),
         summary=summary,
         metrics=run.metrics(),
         seconds=summary.get("seconds") or run.seconds(),
         prior=classes.sum_by_class(torch.tensor([facts["prior"]]))[0].numpy(),
-        num_labelled=len(settled.labelled),
+        num_labelled=len(split.labelled),
         estimate=run.read_json("estimate.json"),
         sessions=(run.read_json("environment.json") or {}).get("sessions", []),
         world=world,
@@ -140,12 +152,12 @@ def collect(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> Fa
 def _data_of(
     config: Config, split: str, runtime: Runtime, note: Callable[[str], None]
 ) -> tuple[OpenWorld | None, tuple[str, ...]]:
-    """The data of a run and the names of its true classes; none of both where it is gone."""
+    """Return the data of a run and the names of its true classes, or None and no names if the data is missing."""
     try:
         dataset = reopen_dataset(config.data, runtime.data_dir)
         return load_problem(config, runtime, split, dataset), dataset.class_names
     except (UserError, OSError) as error:
-        note(f"there are no images and no map, since the data is not at hand: {error}")
+        note(f"the report has no images and no map, because the data is not available: {error}")
         return None, ()
 
 
@@ -155,9 +167,9 @@ def _outputs_of(
     try:
         return outputs_of(run, runtime, note, world)
     except UserError as error:
-        if world:  # then it is the run that is damaged
+        if world:  # The data is available, so the run is damaged.
             raise
-        note(f"there are no predictions either: {error}")
+        note(f"the report has no predictions either: {error}")
         return {}
 
 
@@ -165,32 +177,34 @@ def _model_of(run: RunFolder, runtime: Runtime, note: Callable[[str], None]) -> 
     try:
         return Model.load(run, runtime.device, note)
     except UserError as error:
-        note(f"there is no map: {error}")
+        note(f"the report has no map: {error}")
         return None
 
 
 def _refuse_misfit(run: RunFolder, outputs: dict[str, Outputs], classes: Classes, facts: dict[str, Any]) -> None:
-    widths = {len(classes.outputs), len(facts.get("prior", [])), *(said.logits.shape[1] for said in outputs.values())}
-    if len(widths) > 1:
-        raise UserError(f"{run.path} is damaged: its files are not of the same classes")
+    """Raise a UserError if the files of a run have different numbers of classes."""
+    counts = {len(classes.outputs), len(facts.get("prior", [])), *(part.logits.shape[1] for part in outputs.values())}
+    if len(counts) > 1:
+        listed = " and ".join(map(str, sorted(counts)))
+        raise UserError(f"{run.path} is damaged: its files have {listed} classes. Train the run again")
 
 
-def _answers(said: Outputs, classes: Classes, temperature: float) -> Answers:
-    shares = class_probabilities(said.logits.float(), classes, temperature)
-    best = shares.topk(min(2, shares.shape[1]), dim=1)
-    second = best.indices[:, 1] if shares.shape[1] > 1 else torch.full((len(shares),), -1)
-    return Answers(
-        samples=said.samples,
+def _predictions(outputs: Outputs, classes: Classes, temperature: float) -> Predictions:
+    probabilities = class_probabilities(outputs.logits.float(), classes, temperature)
+    best = probabilities.topk(min(2, probabilities.shape[1]), dim=1)
+    second = best.indices[:, 1] if probabilities.shape[1] > 1 else torch.full((len(probabilities),), -1)
+    return Predictions(
+        samples=outputs.samples,
         predicted=best.indices[:, 0].numpy(),
         confidence=best.values[:, 0].numpy(),
         runner_up=second.numpy(),
-        uncertainty=said.uncertainty.float().numpy(),
-        truth=said.truth.numpy(),
+        uncertainty=outputs.uncertainty.float().numpy(),
+        truth=outputs.truth.numpy(),
     )
 
 
 def _scores(outputs: dict[str, Outputs], num_seen: int) -> dict[str, Any]:
-    """Of a run without a summary: as it would tell them, of the first part whose truth is known."""
+    """Return the scores of a run without a summary, in the same form, for the first part with known true classes."""
     for part in ("test", "unlabelled"):
         known = outputs[part].truth.numpy() >= 0 if part in outputs else np.zeros(0, dtype=bool)
         if known.any():

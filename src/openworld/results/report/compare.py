@@ -1,4 +1,4 @@
-"""Several runs beside each other."""
+"""The page that compares several runs."""
 
 import os
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ SCORES = ("seen", "novel", "all")
 
 
 def comparison_page(runs: Sequence[RunFolder], out: Path, page: str) -> str:
-    """`page` is what the report of a run is called in its folder: those that are there are linked."""
+    """Return the HTML of a comparison. `page` is the file name of a report in a run folder, for links to reports."""
     names = _names(runs)
     settings = [flatten(run.config()) for run in runs]
     results = [_result(run) for run in runs]
@@ -29,7 +29,7 @@ def comparison_page(runs: Sequence[RunFolder], out: Path, page: str) -> str:
         " · ".join(dict.fromkeys(str(values["data"]) for values in settings)),
         {
             "Results": join(*_cautions(settings, results), _results(runs, names, results, out, page)),
-            "What differs": _differences(names, settings),
+            "Settings that differ": _differences(names, settings),
             "Curves": _curves(names, [run.metrics() for run in runs]),
         },
         {},
@@ -37,10 +37,11 @@ def comparison_page(runs: Sequence[RunFolder], out: Path, page: str) -> str:
 
 
 def _names(runs: Sequence[RunFolder]) -> list[str]:
-    """The folders' names, or as much of their paths as tells them apart."""
+    """Return the folder names of the runs, with as many parent folders as are needed to make them different."""
     paths = [run.path.resolve() for run in runs]
     if len(set(paths)) < len(paths):
-        raise UserError("a run is named twice: name each once")
+        repeated = next(path for path in paths if paths.count(path) > 1)
+        raise UserError(f"{repeated} is given twice; give each run once")
     depth = 1
     while len({path.parts[-depth:] for path in paths}) < len(paths):
         depth += 1
@@ -48,7 +49,7 @@ def _names(runs: Sequence[RunFolder]) -> list[str]:
 
 
 def _result(run: RunFolder) -> dict[str, Any]:
-    """The summary, or of a run that is not finished its last line of metrics in the same form."""
+    """Return the summary of a run, or the last line of its metrics in the same form if it is not finished."""
     summary = run.summary()
     if summary:
         return {**summary, "is_finished": True}
@@ -62,15 +63,15 @@ def _result(run: RunFolder) -> dict[str, Any]:
 
 
 def _cautions(settings: list[dict[str, Any]], results: list[dict[str, Any]]) -> list[Html]:
-    """What stands in the way of comparing."""
+    """Return warnings about runs that cannot be compared directly."""
     cautions = []
     if len({values["data"] for values in settings}) > 1:
-        cautions.append("These runs are of different data: their accuracies are not to be compared with each other.")
+        cautions.append("These runs used different data. Do not compare their accuracies with each other.")
     parts = {result.get("part") for result in results if result["is_finished"]}
     if len(parts) > 1:
-        cautions.append("The accuracies are not all of the same part of the data (column “part”).")
+        cautions.append("The runs were not all evaluated on the same part of the data (column “part”).")
     if any(not result["is_finished"] for result in results):
-        cautions.append("Some runs are not finished: their numbers are those of the last epoch so far.")
+        cautions.append("Some runs are not finished. Their numbers are from the last epoch so far.")
     return [tag("p", caution, class_="warning") for caution in cautions]
 
 
@@ -78,8 +79,8 @@ def _results(runs: Sequence[RunFolder], names: list[str], results: list[dict[str
     header = ("run", "part", "Seen", "Novel", "All", "NMI", "ARI", "classes", "steps", "time", "seed", "report")
     rows = []
     for number, (run, name, result) in enumerate(zip(runs, names, results, strict=True)):
-        there = run.path / page
-        link = os.path.relpath(there.absolute(), out.absolute().parent).replace(os.sep, "/")
+        report = run.path / page
+        link = os.path.relpath(report.absolute(), out.absolute().parent).replace(os.sep, "/")
         agreement = ("-" if result.get(key) is None else f"{result[key]:.3f}" for key in ("nmi", "ari"))
         rows.append(
             (
@@ -91,15 +92,18 @@ def _results(runs: Sequence[RunFolder], names: list[str], results: list[dict[str
                 f"{result['steps']:,}{'' if result['is_finished'] else ' so far'}",
                 duration(result["seconds"]),
                 run.config().seed,
-                tag("a", "open", href=quote(link)) if there.is_file() else "-",
+                tag("a", "open", href=quote(link)) if report.is_file() else "-",
             )
         )
-    told = "Per cent right, by the protocol trssl: for Novel, an image taken for a known class is wrong."
-    return join(tag("p", told, class_="lead"), table(header, rows, "numbers"))
+    lead = (
+        "Accuracy in % under the protocol trssl. Seen classes had labelled images in training, novel classes had none. "
+        "An image of a novel class counts as wrong if it is predicted as a seen class."
+    )
+    return join(tag("p", lead, class_="lead"), table(header, rows, "numbers"))
 
 
 def _differences(names: list[str], settings: list[dict[str, Any]]) -> Html:
-    """An option of one method is held against that of another which bears the same name."""
+    """Return a table of the settings that differ. Options of two methods are compared if they have the same name."""
     settings = [{key.rpartition(".")[-1]: value for key, value in values.items()} for values in settings]
     keys = dict.fromkeys(key for values in settings for key in values)
     differing = [key for key in keys if len({repr(values.get(key)) for values in settings}) > 1]
@@ -121,7 +125,7 @@ def _curves(names: list[str], metrics: list[list[dict[str, Any]]]) -> Html | Non
         return line_chart(title, lines, "step")
 
     charts = [
-        overlaid(f"{score.capitalize()} accuracy, averaged model (per cent)", "average", score) for score in SCORES
+        overlaid(f"{score.capitalize()} accuracy of the averaged model (%)", "average", score) for score in SCORES
     ]
     charts += [overlaid(title, key) for key, title in CURVES.items()]
     charts = [chart for chart in charts if chart]

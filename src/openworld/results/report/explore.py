@@ -1,4 +1,4 @@
-"""What is looked into: the confusion matrix with its examples, and the map of the features."""
+"""The interactive sections of the report: the confusion matrix with examples, and the map of the features."""
 
 from typing import Any
 
@@ -12,21 +12,22 @@ from openworld.results.report.markup import Html, join, tag
 from openworld.results.report.pictures import Sample, chosen_evenly, features_of, flattened
 
 EXAMPLES_OF_A_CELL, MOST_EXAMPLES = 6, 480
+"""Largest number of examples of one cell of the confusion matrix, and a number of examples that ends the choice."""
 
 
 def choose_examples(facts: Facts, confusion: Confusion) -> list[Sample]:
-    """Of the cells with most mistakes, the images that the network was surest of."""
+    """Return the mistakes with the highest confidence, from the cells with the most mistakes."""
     part = facts.scores["part"]
-    said = facts.parts[part]
+    found = facts.parts[part]
     mistakes = confusion.counts.copy()
     for column, row in confusion.matches.items():
         mistakes[row, column] = 0
     chosen: list[Sample] = []
     for cell in np.argsort(-mistakes, axis=None, kind="stable")[: np.count_nonzero(mistakes)]:
         row, column = np.unravel_index(cell, mistakes.shape)
-        inside = np.flatnonzero((said.truth == row) & (said.predicted == column))
-        surest = inside[np.argsort(-said.confidence[inside], kind="stable")][:EXAMPLES_OF_A_CELL]
-        chosen += [(part, int(position)) for position in surest]
+        inside = np.flatnonzero((found.truth == row) & (found.predicted == column))
+        most_confident = inside[np.argsort(-found.confidence[inside], kind="stable")][:EXAMPLES_OF_A_CELL]
+        chosen += [(part, int(position)) for position in most_confident]
         if len(chosen) >= MOST_EXAMPLES:
             break
     return chosen
@@ -42,26 +43,29 @@ def confusion_section(facts: Facts, confusion: Confusion) -> Html:
         tag("optgroup", *columns, label="predicted class"),
         id="choose-class",
     )
-    told = (
-        f"Rows are true classes, columns predicted ones, of the {facts.scores['part']} images. "
-        "Discovered classes stand under the true class that they match, so that what is right lies on the framed "
-        "diagonal. The stronger its colour, the larger a cell's share of its row. "
-        "Choose a class or a cell to look into it."
+    lead = (
+        f"Rows are true classes, columns are predicted classes, for the {facts.scores['part']} images. "
+        "Discovered classes have the order of the true classes that they match, so correct predictions are on the "
+        "framed diagonal. A stronger colour means a larger proportion of the row. "
+        "Choose a class or a cell to see its numbers and its mistakes."
     )
     panel = tag(
         "div",
-        tag("label", "Look into ", choice),
+        tag("label", "Show details of ", choice),
         tag("div", tag("p", "Nothing is chosen yet.", class_="empty"), id="zoom", aria_live="polite"),
         class_="zoom",
     )
     matrix = tag("div", heat_map(confusion, facts.true_names, facts.names), class_="scroll")
-    return join(tag("p", told, class_="lead"), tag("div", matrix, panel, class_="beside"))
+    return join(tag("p", lead, class_="lead"), tag("div", matrix, panel, class_="beside"))
 
 
 def confusion_data(
     facts: Facts, confusion: Confusion, examples: list[Sample], first_cell: int | None
 ) -> dict[str, Any]:
-    """For the script; the pictures of the examples are those of the atlas from the first cell on."""
+    """Return the data of the confusion matrix for the script.
+
+    The pictures of the examples are in the atlas, from `first_cell` on; None if there are no pictures.
+    """
     return {
         "counts": confusion.counts.tolist(),
         "rows": facts.true_names,
@@ -83,20 +87,20 @@ def confusion_data(
 
 
 def map_of(facts: Facts) -> tuple[list[Sample], np.ndarray | None]:
-    """Some samples, and where they lie; none without the data."""
+    """Return the samples of the map and their places, or no samples and None if the data is missing."""
     if facts.world is None or facts.model is None or not facts.parts:
         return [], None
-    samples = chosen_evenly({part: len(said.samples) for part, said in facts.parts.items()})
+    samples = chosen_evenly({part: len(found.samples) for part, found in facts.parts.items()})
     places = flattened(features_of(facts.world, facts.model, samples), facts.config.seed)
     return (samples, places) if places is not None else ([], None)
 
 
 def true_colours(facts: Facts) -> list[str]:
-    """A true class has the colour of the predicted class that matches it; one without a match has its own."""
+    """Return the colours of the true classes: that of the matching predicted class, or a new one without a match."""
     confusion = facts.confusion(facts.scores["part"])
-    of_match = {row: column for column, row in confusion.matches.items()} if confusion else {}
-    spare = len(facts.names)
-    return [class_colour(of_match.get(number, spare + number)) for number in range(len(facts.true_names))]
+    predicted_of = {row: column for column, row in confusion.matches.items()} if confusion else {}
+    first_unused = len(facts.names)
+    return [class_colour(predicted_of.get(number, first_unused + number)) for number in range(len(facts.true_names))]
 
 
 def map_section(facts: Facts, samples: list[Sample], places: np.ndarray) -> Html:
@@ -110,19 +114,19 @@ def map_section(facts: Facts, samples: list[Sample], places: np.ndarray) -> Html
         tag("button", "true class", type="button", data_colour="truth", aria_pressed="false"),
         class_="tools",
     )
-    told = (
+    lead = (
         f"{len(samples):,} images, chosen evenly from the {' and '.join(facts.parts)} part"
-        f"{'s' if len(facts.parts) > 1 else ''}. Those that the network finds alike lie together "
-        "(t-SNE of its features; distances between groups mean little). "
-        "What is predicted to be of a known class is round, of a new one square. "
-        "Point at an image, or move with the arrow keys."
+        f"{'s' if len(facts.parts) > 1 else ''}. Images that are close together are similar to the network "
+        "(t-SNE of its features). Distances between groups mean little. "
+        "A round point is predicted as a known class, a square point as a discovered class. "
+        "To see an image, point at it or use the arrow keys."
     )
     legends = [
         _legend("predicted", facts.names, [class_colour(number) for number in range(len(facts.names))], facts.num_seen),
         _legend("truth", facts.true_names, true_colours(facts), facts.num_seen) if has_truth else None,
     ]
     return join(
-        tag("p", told, class_="lead"),
+        tag("p", lead, class_="lead"),
         choice if has_truth else None,
         tag(
             "div",
@@ -149,7 +153,7 @@ def _legend(kind: str, names: tuple[str, ...], colours: list[str], num_seen: int
 
 
 def map_data(facts: Facts, samples: list[Sample], places: np.ndarray, has_pictures: bool) -> dict[str, Any]:
-    """For the script; the n-th point's picture is cell n of the atlas."""
+    """Return the data of the map for the script. The picture of point n is cell n of the atlas."""
     return {
         "colours": {
             "predicted": [class_colour(number) for number in range(len(facts.names))],

@@ -1,4 +1,4 @@
-"""A gallery for every class: what the network takes for its best examples, and what it is least sure of."""
+"""A gallery for every class: its most typical and its most doubtful images."""
 
 import shlex
 from dataclasses import dataclass
@@ -12,29 +12,34 @@ from openworld.results.report.markup import Html, join, tag
 from openworld.results.report.pictures import FEW_PIXELS, Sample, data_uri, gallery_side, shrunk, take
 
 MOST_SHOWN, FEWEST_SHOWN, SHOWN_IN_ALL = 12, 6, 360
-"""Typical images of a class; half as many doubtful ones go with them."""
+"""Typical images of one class at most and at least, and of all classes together. Up to half as many doubtful images
+are added to each class."""
 MOST_OPEN = 20
-"""Classes in a page; where there are more, their galleries are closed at first."""
+"""Largest number of classes whose galleries are open at first."""
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Of one class, by positions in the unlabelled part."""
+    """The chosen images of one class, as positions in the unlabelled part."""
 
     number: int
+    """Number of the class."""
     size: int
+    """Number of unlabelled images that are predicted as this class."""
     typical: list[int]
+    """Most typical images, the most typical first."""
     doubtful: list[int]
+    """Most doubtful images, the most doubtful first."""
 
 
 def choose_galleries(facts: Facts) -> list[Gallery]:
-    """The surest images of each class first; the least sure of the rest."""
-    said = facts.parts["unlabelled"]
+    """Choose the most typical images of each class, and the most doubtful of the rest."""
+    unlabelled = facts.parts["unlabelled"]
     shown = max(FEWEST_SHOWN, min(MOST_SHOWN, SHOWN_IN_ALL // len(facts.names)))
     galleries = []
     for number in range(len(facts.names)):
-        members = np.flatnonzero(said.predicted == number)
-        ranked = members[np.argsort(-said.typicality[members], kind="stable")].tolist()
+        members = np.flatnonzero(unlabelled.predicted == number)
+        ranked = members[np.argsort(-unlabelled.typicality[members], kind="stable")].tolist()
         typical = ranked[: min(shown, -(-2 * len(ranked) // 3))]
         doubtful = ranked[len(typical) :][::-1][: shown // 2]
         galleries.append(Gallery(number, len(ranked), typical, doubtful))
@@ -42,7 +47,7 @@ def choose_galleries(facts: Facts) -> list[Gallery]:
 
 
 def thumbnails(facts: Facts, galleries: list[Gallery]) -> dict[int, str]:
-    """The pictures of all galleries, by position; none where there are no images."""
+    """Return the pictures of all galleries as data URIs, by position; empty if there are no images."""
     positions = [position for gallery in galleries for position in (*gallery.typical, *gallery.doubtful)]
     if not facts.images:
         return {}
@@ -55,34 +60,37 @@ def thumbnails(facts: Facts, galleries: list[Gallery]) -> dict[int, str]:
 
 
 def caption(facts: Facts, sample: Sample) -> str:
-    """What a person may want to know of one sample, a line each."""
+    """Return the caption of a sample: its name, its prediction and, if known, its true class."""
     part, position = sample
-    said = facts.parts[part]
-    name, runner_up, truth = said.samples[position], said.runner_up[position], said.truth[position]
+    found = facts.parts[part]
+    name, runner_up, truth = found.samples[position], found.runner_up[position], found.truth[position]
     lines = [
         name if isinstance(name, str) else f"{part} image {name}",
-        f"predicted: {facts.names[said.predicted[position]]}",
-        f"confidence {100 * said.confidence[position]:.0f} %, uncertainty {100 * said.uncertainty[position]:.0f} %",
+        f"predicted: {facts.names[found.predicted[position]]}",
+        f"confidence {100 * found.confidence[position]:.0f} %, uncertainty {100 * found.uncertainty[position]:.0f} %",
     ]
     if runner_up >= 0:
         lines.append(f"runner-up: {facts.names[runner_up]}")
     if truth >= 0:
-        lines.append(f"truly: {facts.true_names[truth]}")
+        lines.append(f"true class: {facts.true_names[truth]}")
     return "\n".join(lines)
 
 
 def gallery_section(facts: Facts, is_new: bool, galleries: list[Gallery], pictures: dict[int, str]) -> Html:
-    judged = "unlabelled" if facts.confusion("unlabelled") else facts.scores["part"]
-    confusion = facts.confusion(judged)
+    """Return the galleries of the discovered classes (`is_new`) or of the known classes."""
+    part = "unlabelled" if facts.confusion("unlabelled") else facts.scores["part"]
+    confusion = facts.confusion(part)
     matched = facts.confusion(facts.scores["part"])
     chosen = [gallery for gallery in galleries if (gallery.number >= facts.num_seen) == is_new]
     is_open = len(galleries) <= MOST_OPEN
     cards = [_card(facts, gallery, pictures, confusion, matched, is_open) for gallery in chosen]
-    told = "The images are unlabelled ones that the network puts into the class, as the network sees them."
+    lead = "Each gallery shows unlabelled images that are predicted as the class, as the network sees them."
     if confusion:
-        told += f" Purity is the share of a class's most frequent true class, over its {judged} images."
+        lead += f" Purity is the proportion of the most frequent true class among the {part} images of the class."
+    if facts.images and facts.confusion("unlabelled"):
+        lead += " A cross marks an image of another true class."
     if facts.images:
-        told += " Choose an image to enlarge it."
+        lead += " Choose an image to enlarge it."
     tools = tag(
         "p",
         tag("input", type="search", placeholder="find a class", aria_label="find a class", class_="find"),
@@ -90,11 +98,12 @@ def gallery_section(facts: Facts, is_new: bool, galleries: list[Gallery], pictur
         tag("button", "close all", type="button", class_="close-all"),
         class_="tools",
     )
-    lead = tag("p", told, how_to_name(facts) if is_new else None, class_="lead")
-    return join(lead, tools if len(chosen) > 6 else None, *cards)
+    text = tag("p", lead, how_to_name(facts) if is_new else None, class_="lead")
+    return join(text, tools if len(chosen) > 6 else None, *cards)
 
 
 def how_to_name(facts: Facts) -> Html | None:
+    """Return the command that names a class, or None if all classes have names."""
     nameless = next((name for name in facts.names if name.startswith("novel-")), None)
     if nameless is None:
         return None
@@ -111,12 +120,12 @@ def _card(
     is_open: bool,
 ) -> Html:
     name = facts.names[gallery.number]
-    share = gallery.size / max(len(facts.parts["unlabelled"].samples), 1)
-    chips = [tag("span", f"{gallery.size:,} images", tag("small", f" {100 * share:.1f} %"), class_="chip")]
+    proportion = gallery.size / max(len(facts.parts["unlabelled"].samples), 1)
+    chips = [tag("span", f"{gallery.size:,} images", tag("small", f" {100 * proportion:.1f} %"), class_="chip")]
     purity = confusion.purity(gallery.number) if confusion else None
     if purity:
         chips.append(
-            tag("span", f"purity {100 * purity[0]:.0f} %", class_="chip", title="share of its main true class")
+            tag("span", f"purity {100 * purity[0]:.0f} %", class_="chip", title="proportion of its main true class")
         )
     true_class = matched.matches.get(gallery.number) if matched else None
     if true_class is not None and gallery.number >= facts.num_seen:
@@ -130,7 +139,7 @@ def _card(
         for heading, positions in (("most typical", gallery.typical), ("most doubtful", gallery.doubtful))
         if positions
     ]
-    empty = None if rows else tag("p", "No unlabelled image was put into this class.", class_="empty")
+    empty = None if rows else tag("p", "No unlabelled image is predicted as this class.", class_="empty")
     head = tag("summary", swatch, tag("h3", name), *chips)
     return tag("details", head, *rows, empty, class_="card", open=is_open, data_name=name.casefold())
 
@@ -141,11 +150,11 @@ def _row(facts: Facts, heading: str, positions: list[int], pictures: dict[int, s
 
 
 def _thumbnail(facts: Facts, position: int, picture: str | None, match: int | None) -> Html:
-    said = facts.parts["unlabelled"]
-    told = caption(facts, ("unlabelled", position))
+    unlabelled = facts.parts["unlabelled"]
+    text = caption(facts, ("unlabelled", position))
     if picture is None:
-        return tag("span", said.samples[position], class_="name", title=told)
-    is_wrong = said.truth[position] >= 0 and said.truth[position] != match
+        return tag("span", unlabelled.samples[position], class_="name", title=text)
+    is_wrong = unlabelled.truth[position] >= 0 and unlabelled.truth[position] != match
     shape = facts.world.training.unlabelled.shape
-    image = tag("img", src=picture, alt=told, decoding="async", class_="pixels" if shape[-1] <= FEW_PIXELS else None)
-    return tag("button", image, type="button", title=told, class_="thumb wrong" if is_wrong else "thumb")
+    image = tag("img", src=picture, alt=text, decoding="async", class_="pixels" if shape[-1] <= FEW_PIXELS else None)
+    return tag("button", image, type="button", title=text, class_="thumb wrong" if is_wrong else "thumb")

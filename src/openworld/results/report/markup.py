@@ -1,4 +1,4 @@
-"""HTML and SVG made from Python: whatever is not marked as HTML is escaped, so that no name of a file or class acts."""
+"""Builds HTML and SVG. All text that is not `Html` is escaped, so names of files and classes cannot inject code."""
 
 import html
 import json
@@ -6,26 +6,27 @@ from typing import Any
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is already HTML and must not be escaped."""
 
     __slots__ = ()
 
 
 VOID = frozenset({"img", "meta", "input", "br"})
+"""Elements without content and without an end tag."""
 
 
 def escape(value: Any) -> str:
-    """For text and for attributes; bytes of a file name that are not UTF-8 become question marks."""
+    """Escape a value for text and attributes. Bytes of a file name that are not UTF-8 become question marks."""
     return value if isinstance(value, Html) else html.escape(str(value).encode(errors="replace").decode())
 
 
 def join(*content: Any) -> Html:
-    """One after the other; None is nothing."""
+    """Join contents. None is left out."""
     return Html("".join(escape(part) for part in content if part is not None))
 
 
 def tag(name: str, /, *content: Any, **attributes: Any) -> Html:
-    """An element. `class_` is class, `data_row` is data-row; None and False leave an attribute out.
+    """Return an element. `class_` is class, `data_row` is data-row. An attribute that is None or False is left out.
 
     >>> tag("p", "a < b", class_="note", title=None)
     '<p class="note">a &lt; b</p>'
@@ -40,13 +41,13 @@ def tag(name: str, /, *content: Any, **attributes: Any) -> Html:
 
 
 def json_data(name: str, data: Any) -> Html:
-    """What the script reads; no text in it can end the element or begin a comment."""
+    """Return an element with JSON data for the script. No text in it can end the element or begin a comment."""
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return Html(f'<script type="application/json" id="{name}">{text}</script>')
 
 
 def table(header: tuple[Any, ...], rows: list[tuple[Any, ...]], class_: str | None = None) -> Html:
-    """The first column names the row. It scrolls by itself where the screen is narrow."""
+    """Return a table whose first column names the row. On a narrow screen the table scrolls by itself."""
     head = tag("tr", *(tag("th", cell, scope="col") for cell in header))
     body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows]
     return tag("div", tag("table", tag("thead", head), tag("tbody", *body), class_=class_), class_="scroll")

@@ -1,4 +1,4 @@
-"""A page in one file: style, script and pictures are in it, and nothing is fetched from anywhere."""
+"""The report as one HTML file: style, script and pictures are inside, and the page loads nothing from elsewhere."""
 
 import base64
 import hashlib
@@ -27,19 +27,26 @@ from openworld.results.report.results import (
 )
 
 GENERATOR = '<meta name="generator" content="openworld'
-"""By this a file is known as a page of ours, which may be replaced."""
+"""Mark of a page that openworld wrote. Only such a file may be replaced."""
 
 
 def shell(title: str, about: str, sections: dict[str, Html | None], data: dict[str, Any]) -> str:
-    """The whole page, from sections by their headings; those that are None are left out."""
+    """Return the whole page.
+
+    Args:
+        title: title of the page.
+        about: line under the title.
+        sections: contents by heading. A section that is None is left out.
+        data: data for the script.
+    """
     style, script = (
         files("openworld.results.report").joinpath(name).read_text("utf-8") for name in ("style.css", "script.js")
     )
-    # only this very script may run, whatever else should get into the page, and nothing may be loaded
+    # The policy lets only this script run, whatever else gets into the page, and lets the page load nothing.
     fingerprint = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{fingerprint}'"
-    there = {heading: content for heading, content in sections.items() if content}
-    anchors = {heading: heading.lower().replace(" ", "-") for heading in there}
+    shown = {heading: content for heading, content in sections.items() if content}
+    anchors = {heading: heading.lower().replace(" ", "-") for heading in shown}
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -50,17 +57,17 @@ def shell(title: str, about: str, sections: dict[str, Html | None], data: dict[s
         tag("style", Html(style)),
     )
     theme = tag("button", "dark", type="button", id="theme", aria_label="switch between light and dark")
-    links = tag("nav", *(tag("a", heading, href=f"#{anchors[heading]}") for heading in there), aria_label="sections")
+    links = tag("nav", *(tag("a", heading, href=f"#{anchors[heading]}") for heading in shown), aria_label="sections")
     header = tag("header", tag("div", tag("h1", title), tag("p", about), class_="titles"), theme)
-    main = tag("main", *(tag("section", tag("h2", heading), there[heading], id=anchors[heading]) for heading in there))
-    footer = tag("footer", f"Made by openworld {__version__}. This file needs no network.")
+    main = tag("main", *(tag("section", tag("h2", heading), shown[heading], id=anchors[heading]) for heading in shown))
+    footer = tag("footer", f"Created by openworld {__version__}. This file works without a network connection.")
     enlarged = tag("dialog", tag("img", alt=""), tag("pre"), tag("button", "close", type="button"), id="enlarged")
     body = tag("body", header, links, main, footer, enlarged, json_data("data", data), tag("script", Html(script)))
     return f'<!doctype html>\n<html lang="en">{join(head, body)}</html>\n'
 
 
 def report_page(facts: Facts) -> str:
-    """Of one run."""
+    """Return the report of one run."""
     sections: dict[str, Html | None] = {"Result": headline_section(facts)}
     data: dict[str, Any] = {}
     confusion = facts.confusion(facts.scores["part"])
@@ -84,4 +91,4 @@ def report_page(facts: Facts) -> str:
     sections["Class shares"] = shares_section(facts) if facts.parts else None
     sections["Class count"] = estimate_section(facts.estimate) if facts.estimate else None
     sections["How it was made"] = settings_section(facts)
-    return shell(facts.run.path.absolute().name, f"What openworld found in {facts.config.data}", sections, data)
+    return shell(facts.run.path.absolute().name, f"Results of openworld on {facts.config.data}", sections, data)

@@ -1,4 +1,4 @@
-"""Small pictures of samples, and where each lies on a map of the features."""
+"""Small pictures of samples, and their places on the map of the features."""
 
 import base64
 import io
@@ -15,22 +15,26 @@ from openworld.ops.rng import derived_seed
 from openworld.runs.model import Model
 
 QUALITY = 78
-"""Of WebP; pictures of few pixels are kept as they are."""
+"""Quality of WebP pictures. Pictures with few pixels are stored without loss."""
 FEW_PIXELS = 16
+"""Largest side of a picture with few pixels. The page shows it without smoothing."""
 GALLERY_PIXELS = 6_000_000
-"""Of all pictures in the galleries together: about 5 MB in the page."""
+"""Pixels of all gallery pictures together: about 5 MB in the page."""
 LARGEST_SIDE, SMALLEST_SIDE, ATLAS_SIDE = 160, 48, 56
+"""Sides in pixels: of gallery pictures at most and at least, and of atlas pictures at most."""
 MOST_POINTS, FEWEST_POINTS = 1200, 5
+"""Largest and smallest number of points on a map. With fewer points there is no map."""
 COMPONENTS = 50
-"""Of the principal components that t-SNE sees."""
+"""Number of principal components that t-SNE gets."""
 CHUNK = 256
+"""Number of samples that are read at once."""
 
 Sample = tuple[str, int]
-"""A part and a position in it."""
+"""A part of the data and a position in it."""
 
 
 def take(world: OpenWorld, samples: Sequence[Sample]) -> list[Image.Image]:
-    """The images as the network sees them."""
+    """Return the images of samples at the size that the network gets."""
     pictures: dict[Sample, Image.Image] = {}
     for part, rows in _rows(world, samples):
         pixels = world.truths[part].samples.take(rows).cpu().permute(0, 2, 3, 1).numpy()
@@ -40,32 +44,33 @@ def take(world: OpenWorld, samples: Sequence[Sample]) -> list[Image.Image]:
 
 
 def _rows(world: OpenWorld, samples: Sequence[Sample]) -> Iterator[tuple[str, Tensor]]:
-    """Which rows of which part are wanted, a chunk at a time."""
+    """Yield each part with the positions of its samples, in chunks."""
     for part in world.truths:
-        wanted = sorted({position for where, position in samples if where == part})
-        for rows in torch.tensor(wanted, dtype=torch.long).split(CHUNK):
+        positions = sorted({position for sample_part, position in samples if sample_part == part})
+        for rows in torch.tensor(positions, dtype=torch.long).split(CHUNK):
             if len(rows):
                 yield part, rows
 
 
 def gallery_side(num_pictures: int) -> int:
-    """Pixels: the more pictures there are, the smaller each is."""
+    """Return the side of gallery pictures in pixels. It is smaller if there are more pictures."""
     return max(SMALLEST_SIDE, min(LARGEST_SIDE, math.isqrt(GALLERY_PIXELS // max(num_pictures, 1))))
 
 
 def shrunk(picture: Image.Image, side: int) -> Image.Image:
+    """Return a picture with at most this side."""
     return picture if picture.width <= side else picture.resize((side, side), Image.Resampling.LANCZOS)
 
 
 def data_uri(picture: Image.Image, side: int) -> str:
-    """The picture in the text of the page, itself; `side` is that of what it shows."""
+    """Return a picture as a data URI. `side` is the side of one image in it, and decides whether loss is allowed."""
     content = io.BytesIO()
     picture.convert("RGB").save(content, "WEBP", quality=QUALITY, lossless=side <= FEW_PIXELS, method=4)
     return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode()}"
 
 
 def atlas(pictures: Sequence[Image.Image]) -> dict[str, int | str]:
-    """Many pictures in one: the n-th is cell n, by rows. Far smaller than as many files."""
+    """Return many pictures as one, which is far smaller than single files. Picture n is cell n, row by row."""
     side = min(pictures[0].width, ATLAS_SIDE)
     columns = math.isqrt(len(pictures) - 1) + 1
     sheet = Image.new("RGB", (columns * side, -(-len(pictures) // columns) * side))
@@ -78,7 +83,7 @@ def atlas(pictures: Sequence[Image.Image]) -> dict[str, int | str]:
 
 
 def chosen_evenly(sizes: dict[str, int]) -> list[Sample]:
-    """Samples of every part, as many of each as there are or fit, at even distances."""
+    """Choose evenly spaced samples of every part: all of them, or an equal part of `MOST_POINTS`."""
     each = MOST_POINTS // max(len(sizes), 1)
     return [
         (part, int(position))
@@ -88,7 +93,7 @@ def chosen_evenly(sizes: dict[str, int]) -> list[Sample]:
 
 
 def features_of(world: OpenWorld, model: Model, samples: Sequence[Sample]) -> np.ndarray:
-    """(N, D), in the order of the samples."""
+    """Return the features (N, D) of samples, in their order."""
     found: dict[Sample, Tensor] = {}
     for part, rows in _rows(world, samples):
         features = model.features(world.truths[part].samples.take(rows)).cpu()
@@ -97,7 +102,10 @@ def features_of(world: OpenWorld, model: Model, samples: Sequence[Sample]) -> np
 
 
 def flattened(features_ND: np.ndarray, seed: int) -> np.ndarray | None:
-    """(N, 2) within the unit square: near each other what is alike (t-SNE). None where all are the same."""
+    """Return places (N, 2) in the unit square by t-SNE: similar samples are close together.
+
+    Return None if there are too few samples or all features are equal.
+    """
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 

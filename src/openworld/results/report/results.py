@@ -1,4 +1,4 @@
-"""What came out of a run, in numbers: headline, curves, class shares, class count; and how to do it again."""
+"""The sections of the report with numbers: result, curves, class shares, class count, and how it was made."""
 
 import math
 import shlex
@@ -17,28 +17,41 @@ from openworld.results.report.markup import Html, join, table, tag
 
 CURVES = {
     "loss": "Loss",
-    "marginal_error": "Marginal error (assigned class shares, off the prior)",
-    "hard_share": "Share of pseudo-labels that were hardened",
-    "temperature": "Mean temperature of unlabelled images",
+    "marginal_error": "Marginal error (class proportions of the pseudo-labels, against the prior)",
+    "hard_share": "Proportion of hard pseudo-labels",
+    "temperature": "Mean temperature of the unlabelled images",
     "lr": "Learning rate",
 }
+"""Titles of the curves, by key in metrics.jsonl."""
 SCORES = {"seen": "var(--seen)", "novel": "var(--novel)", "all": "var(--all)"}
 
 
+"""Colours of the accuracies."""
+
+
 def headline_section(facts: Facts) -> Html:
+    """Return the accuracies of a run, or its class sizes if no true classes are known, and its key facts."""
     scores = facts.scores
     strict = scores["protocols"].get("trssl")
     if strict:
-        told = f"Per cent right of the {scores['part']} images, by the protocol trssl."
-        result = join(_big_numbers(strict), tag("p", told, class_="lead"), _protocols(scores))
+        lead = f"Accuracy in % on the {scores['part']} images, under the protocol trssl."
+        result = join(_big_numbers(strict), tag("p", lead, class_="lead"), _protocols(scores))
     else:
-        result = _found(facts)
+        result = _class_sizes(facts)
     notes = [tag("p", note, class_="warning") for note in facts.notes]
-    return join(*notes, tag("div", tag("div", result), _key_facts(facts), class_="beside even"))
+    meaning = (
+        "A known (seen) class had labelled images in training. A discovered (novel) class had none: "
+        "the model found it among the unlabelled images."
+    )
+    return join(
+        *notes,
+        tag("p", meaning, class_="lead"),
+        tag("div", tag("div", result), _key_facts(facts), class_="beside even"),
+    )
 
 
 def _big_numbers(accuracy: dict[str, float | None]) -> Html:
-    meanings = {"seen": "classes with labels", "novel": "classes nobody labelled", "all": "all together"}
+    meanings = {"seen": "classes with labels", "novel": "classes without labels", "all": "all classes"}
     tiles = [
         tag(
             "div",
@@ -57,59 +70,59 @@ def _protocols(scores: dict[str, Any]) -> Html:
         (tag("span", protocol, class_="mono"), *map(score_text, accuracy.values()), PROTOCOLS.get(protocol, ""))
         for protocol, accuracy in scores["protocols"].items()
     ]
-    agreement = f"NMI {scores['nmi']:.3f}, ARI {scores['ari']:.3f}: agreement with the true classes, at best 1."
+    agreement = f"Agreement with the true classes (1 is perfect): NMI {scores['nmi']:.3f}, ARI {scores['ari']:.3f}."
     return join(
-        table(("protocol", "Seen", "Novel", "All", "what it counts"), rows, "numbers told"),
+        table(("protocol", "Seen", "Novel", "All", "what it counts"), rows, "numbers described"),
         tag("p", agreement, class_="small"),
     )
 
 
-def _found(facts: Facts) -> Html:
-    """Where nobody knows the truth: how many images each class got."""
+def _class_sizes(facts: Facts) -> Html:
+    """Return the number of images in each class, for a run whose true classes are unknown."""
     if not facts.parts:
-        return tag("p", "There is nothing to tell yet of what was found.", class_="lead")
+        return tag("p", "There are no predictions.", class_="lead")
     sizes = np.bincount(facts.parts["unlabelled"].predicted, minlength=len(facts.names))
     rows = [
         (
             name,
-            "new" if number >= facts.num_seen else "known",
+            "discovered" if number >= facts.num_seen else "known",
             f"{sizes[number]:,}",
             f"{100 * sizes[number] / sizes.sum():.1f} %",
         )
         for number, name in enumerate(facts.names)
     ]
-    new = int(sizes[facts.num_seen :].sum())
-    told = (
-        f"{new:,} of {sizes.sum():,} unlabelled images were put into new classes. "
-        "Their true classes are not known, so there is no accuracy."
+    in_discovered = int(sizes[facts.num_seen :].sum())
+    lead = (
+        f"The model puts {in_discovered:,} of {sizes.sum():,} unlabelled images into discovered classes. "
+        "The true classes are unknown, so there is no accuracy."
     )
-    listing = tag("div", table(("class", "", "images", "share"), rows, "numbers"), class_="tall")
-    return join(tag("p", told, class_="lead"), listing)
+    listing = tag("div", table(("class", "kind", "images", "proportion"), rows, "numbers"), class_="tall")
+    return join(tag("p", lead, class_="lead"), listing)
 
 
 def _key_facts(facts: Facts) -> Html:
     config, summary = facts.config, facts.summary
-    num_new = len(facts.names) - facts.num_seen
-    origin = "estimated" if summary.get("num_classes_estimated") else "not estimated"
+    num_discovered = len(facts.names) - facts.num_seen
+    origin = "number estimated" if summary.get("num_classes_estimated") else "number not estimated"
     images = [
         f"{facts.num_labelled:,} labelled",
-        *(f"{len(said.samples):,} {part}" for part, said in facts.parts.items()),
+        *(f"{len(found.samples):,} {part}" for part, found in facts.parts.items()),
     ]
     left = "" if facts.step == config.training.steps else f" of {config.training.steps:,}, not finished"
     lines = {
         "data": config.data,
         "images": ", ".join(images),
-        "classes": f"{len(facts.names)}: {facts.num_seen} known, {num_new} new ({origin})",
-        "merged by hand": _merged(facts),
+        "classes": f"{len(facts.names)}: {facts.num_seen} known, {num_discovered} discovered ({origin})",
+        "merged by the user": _merged(facts),
         "method": f"{config.method}, network {config.training.network}",
-        "began with": _start(config.training),
+        "initial weights": _start(config.training),
         "turned off": ", ".join(summary.get("switches", [])),
         "steps": f"{facts.step:,}{left} ({duration(facts.seconds)})",
         "relayed at step": ", ".join(f"{step:,}" for step in summary.get("relayed", [])),
         "device": summary.get("device") or (facts.sessions[-1].get("device") if facts.sessions else None),
         "seed": config.seed,
         "broken images left out": summary.get("dropped_images") or None,
-        "what the features are worth": _probes(summary.get("probes")),
+        "accuracy of probes on the features": _probes(summary.get("probes")),
     }
     entries = [join(tag("dt", name), tag("dd", value)) for name, value in lines.items() if value not in (None, "")]
     return tag("dl", *entries, class_="facts")
@@ -117,14 +130,14 @@ def _key_facts(facts: Facts) -> Html:
 
 def _merged(facts: Facts) -> str | None:
     count = len(facts.classes.outputs) - len(facts.names)
-    return f"{count} fewer than were trained; the accuracies are of the classes as trained" if count else None
+    return f"{count} fewer classes than trained; the accuracies are for the classes as trained" if count else None
 
 
 def _start(training: Training) -> str | None:
-    """What is not in the run's own steps."""
+    """Return the source of the initial weights, or None if they are random."""
     if training.start == FEATURES_RUN:
         steps = f", {training.start_steps:,} steps" if training.start_steps else ""
-        return f"features learnt first, without labels{steps}"
+        return f"features trained before, without labels{steps}"
     return training.start
 
 
@@ -136,22 +149,26 @@ def _probes(probes: dict[str, float] | None) -> str | None:
 
 
 def curves_section(facts: Facts) -> Html | None:
+    """Return the curves of the training metrics, or None if there are none."""
     lines = facts.metrics
     accuracy = [
         Line(name if model == "average" else f"{name}, student", points(lines, model, name), colour, model == "student")
         for model in ("average", "student")
         for name, colour in SCORES.items()
     ]
-    charts = [line_chart("Accuracy (per cent) of the averaged model and of the student", accuracy, "step")]
-    charts += [
+    accuracies = line_chart("Accuracy (%) of the averaged model and of the student", accuracy, "step")
+    others = [
         line_chart(title, [Line(title, points(lines, key), "var(--accent)")], "step") for key, title in CURVES.items()
     ]
-    charts = [chart for chart in charts if chart]
-    return tag("div", *charts, class_="charts") if charts else None
+    charts = [chart for chart in (accuracies, *others) if chart]
+    if not charts:
+        return None
+    lead = "The averaged model makes the predictions. The student is the trained network whose weights it averages."
+    return join(tag("p", lead, class_="lead") if accuracies else None, tag("div", *charts, class_="charts"))
 
 
 def points(metrics: list[dict[str, Any]], key: str, inner: str | None = None) -> list[tuple[float, float]]:
-    """(step, value) of the lines that have it."""
+    """Return (step, value) for each line of metrics with this key, or with `inner` inside this key."""
     values = [(line["step"], line.get(key)) for line in metrics]
     if inner:
         values = [(step, (value or {}).get(inner)) for step, value in values]
@@ -159,11 +176,13 @@ def points(metrics: list[dict[str, Any]], key: str, inner: str | None = None) ->
 
 
 def shares_section(facts: Facts) -> Html:
+    """Return the assumed and the predicted class proportions."""
     predicted = np.bincount(facts.parts["unlabelled"].predicted, minlength=len(facts.names))
-    told = (
-        "The share of each class among the unlabelled images: as assumed before training "
-        f"(prior {facts.config.problem.prior}), and as predicted. "
-        "Training pulls the second towards the first; a class that stays far below was hard to find."
+    lead = (
+        "The proportion of each class among the unlabelled images: as assumed before training "
+        f"(setting prior: {facts.config.problem.prior}), and as predicted. "
+        "Training pulls the predicted proportions towards the assumed ones. "
+        "A class that stays far below its assumed proportion was hard to find."
     )
     keys = tag(
         "p",
@@ -172,13 +191,17 @@ def shares_section(facts: Facts) -> Html:
         class_="legend",
     )
     bars = share_bars(facts.names, facts.prior.tolist(), (predicted / max(predicted.sum(), 1)).tolist())
-    return join(tag("p", told, class_="lead"), keys, tag("div", bars, class_="tall"))
+    return join(tag("p", lead, class_="lead"), keys, tag("div", bars, class_="tall"))
 
 
 def estimate_section(estimate: dict[str, Any]) -> Html:
+    """Return the estimated number of classes, and its curve if the estimator has one."""
     low, high, count = estimate["low"], estimate["high"], estimate["num_classes"]
-    spread = f"{low} to {high}" if high is not None else f"at least {low}; nobody can tell how many at most"
-    told = f"The estimator {estimate['estimator']} counts {count} classes in all, known and new; likely {spread}."
+    interval = f"{low} to {high}" if high is not None else f"at least {low}, with an unknown upper limit"
+    lead = (
+        f"The estimator {estimate['estimator']} estimates {count} classes in total, known and discovered. "
+        f"The likely number is {interval}."
+    )
     curve = [
         Line(name, [(score["k"], score[key]) for score in estimate["curve"]], colour, is_dashed)
         for key, name, colour, is_dashed in (
@@ -186,15 +209,16 @@ def estimate_section(estimate: dict[str, Any]) -> Html:
             ("accuracy", "without", "var(--muted)", True),
         )
     ]
-    title = "Labelled images matched by k-means (per cent)"
+    title = "Labelled images matched by k-means (%)"
     chart = line_chart(title, curve, "number of classes k", (low, high or math.inf), count)
-    return join(tag("p", told, class_="lead"), tag("div", chart, class_="charts") if chart else None)
+    return join(tag("p", lead, class_="lead"), tag("div", chart, class_="charts") if chart else None)
 
 
 # How it was made -------------------------------------------------------------------------------------------------
 
 
 def settings_section(facts: Facts) -> Html:
+    """Return the commands, the configuration and the environment of a run."""
     values = flatten(facts.config)
     rows = [
         (tag("span", option.name, class_="mono"), tag("span", values[option.key], class_="mono"), option.help)
@@ -202,41 +226,40 @@ def settings_section(facts: Facts) -> Html:
         if values[option.key] is not None
     ]
     latest = facts.sessions[-1] if facts.sessions else {}
-    surroundings = [
+    environment = [
         (name.replace("_", " "), tag("span", value, class_="mono"))
         for name, value in latest.items()
         if name != "command"
     ]
     if len(facts.sessions) > 1:
-        surroundings.append(("resumed", f"{len(facts.sessions) - 1} times"))
+        environment.append(("resumed", f"{len(facts.sessions) - 1} times"))
     parts = [_reproduce(facts)]
     parts.append(
         tag(
             "details",
             tag("summary", tag("h3", "Configuration")),
-            table(("setting", "value", "what it is"), rows, "told settings"),
+            table(("setting", "value", "meaning"), rows, "described settings"),
             class_="card",
         )
     )
-    if surroundings:
+    if environment:
         parts.append(
-            tag("details", tag("summary", tag("h3", "Environment")), table(("", ""), surroundings), class_="card")
+            tag("details", tag("summary", tag("h3", "Environment")), table(("", ""), environment), class_="card")
         )
     return join(*parts)
 
 
 def _reproduce(facts: Facts) -> Html:
     if facts.config.data.startswith(IN_MEMORY):
-        return tag(
-            "p", "The data came from memory: only the program that made it can train this run again.", class_="lead"
-        )
-    settings = shlex.join(["openworld", "train", "--config", str(facts.run.path.absolute() / "config.toml")])
+        lead = "The data was in memory, so only the program that created it can train this run again."
+        return tag("p", lead, class_="lead")
+    with_config = shlex.join(["openworld", "train", "--config", str(facts.run.path.absolute() / "config.toml")])
     first = facts.sessions[0].get("command", []) if facts.sessions else []
-    given = shlex.join(map(str, first)) if first[:1] == ["openworld"] else None
+    original = shlex.join(map(str, first)) if first[:1] == ["openworld"] else None
     return join(
-        tag("p", "The same settings again, in a new folder:", class_="lead"),
-        _command(settings),
-        join(tag("p", "As it was started:", class_="lead"), _command(given)) if given else None,
+        tag("p", "Train again with the same settings, in a new folder:", class_="lead"),
+        _command(with_config),
+        join(tag("p", "The command that started this run:", class_="lead"), _command(original)) if original else None,
     )
 
 

@@ -1,16 +1,16 @@
 "use strict";
-// The page works without this script, too: it adds looking closer. All text from data goes in as text, never as HTML.
+// The page also works without this script. The script adds interactive details. It inserts data as text, never as HTML.
 const data = JSON.parse(document.getElementById("data").textContent);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 
 function element(name, className, text) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
+  const created = document.createElement(name);
+  if (className) created.className = className;
+  if (text !== undefined) created.textContent = text;
+  return created;
 }
 
-// Light and dark: the system's, until the button says otherwise -----------------------------------------------------
+// Light and dark mode: that of the system, until the user presses the button ------------------------------------------
 
 const root = document.documentElement;
 const themeButton = document.getElementById("theme");
@@ -20,20 +20,20 @@ const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : syste
 function showTheme() {
   themeButton.textContent = isDark() ? "light" : "dark";
 }
-function kept(action) {
-  try { return action(localStorage); } catch { return null; } // a browser may refuse to keep anything for a file
+function withStorage(action) {
+  try { return action(localStorage); } catch { return null; } // Some browsers forbid storage for a local file.
 }
-const before = kept((storage) => storage.getItem("openworld-theme"));
-if (before === "light" || before === "dark") root.dataset.theme = before;
+const savedTheme = withStorage((storage) => storage.getItem("openworld-theme"));
+if (savedTheme === "light" || savedTheme === "dark") root.dataset.theme = savedTheme;
 themeButton.addEventListener("click", () => {
   root.dataset.theme = isDark() ? "light" : "dark";
-  kept((storage) => storage.setItem("openworld-theme", root.dataset.theme));
+  withStorage((storage) => storage.setItem("openworld-theme", root.dataset.theme));
   showTheme();
 });
 systemIsDark.addEventListener("change", showTheme);
 showTheme();
 
-// Pictures: the n-th cell of one large image -------------------------------------------------------------------------
+// Pictures: picture n is cell n of one large image --------------------------------------------------------------------
 
 function piece(cell, size, caption) {
   const { image, side, columns, rows } = data.atlas;
@@ -48,7 +48,7 @@ function piece(cell, size, caption) {
     shown.type = "button";
     shown.title = caption;
     shown.setAttribute("aria-label", caption);
-    shown.addEventListener("click", () => enlarge(cut(cell), caption, side <= 16));
+    shown.addEventListener("click", () => enlarge(cellImage(cell), caption, side <= 16));
   }
   return shown;
 }
@@ -56,7 +56,7 @@ function piece(cell, size, caption) {
 const sheet = new Image();
 if (data.atlas) sheet.src = data.atlas.image;
 
-function cut(cell) {
+function cellImage(cell) {
   const { side, columns } = data.atlas;
   const canvas = element("canvas");
   canvas.width = canvas.height = side;
@@ -82,7 +82,7 @@ for (const thumb of all(".thumb")) {
   thumb.addEventListener("click", () => enlarge(image.src, thumb.title, image.classList.contains("pixels")));
 }
 
-// Galleries: find, open, close; on paper everything is open ----------------------------------------------------------
+// Galleries: search, open, close. In print all galleries are open -----------------------------------------------------
 
 for (const section of all("section")) {
   const cards = all("details[data-name]", section);
@@ -107,21 +107,21 @@ for (const button of all(".copy")) {
     try {
       await navigator.clipboard.writeText(code.textContent);
       button.textContent = "copied";
-    } catch { // then it is selected, to be copied by hand
+    } catch { // Without access to the clipboard, select the text so that the user can copy it.
       getSelection().selectAllChildren(code);
     }
   });
 }
 
-// Confusion: a row, a column or a cell -------------------------------------------------------------------------------
+// Confusion matrix: details of a row, a column or a cell --------------------------------------------------------------
 
-function lookInto({ counts, rows, columns, matches, examples }) {
+function showConfusion({ counts, rows, columns, matches, examples }) {
   const matrix = document.querySelector(".confusion");
   const panel = document.getElementById("zoom");
   const chooser = document.getElementById("choose-class");
   const isRight = (row, column) => matches[column] === row;
 
-  function shares(entries, total) {
+  function proportionBars(entries, total) {
     const largest = Math.max(...entries.map((entry) => entry.count));
     return entries.sort((a, b) => b.count - a.count).map(({ name, count, right, row, column }) => {
       const line = element("button", right ? "share right" : "share");
@@ -148,10 +148,10 @@ function lookInto({ counts, rows, columns, matches, examples }) {
     const total = counts[row].reduce((a, b) => a + b, 0);
     const lines = found.filter((entry) => entry.count);
     return [
-      element("h3", "", `Truly ${rows[row]}`),
-      element("p", "small", total ? `${total} images, predicted as` : "No image is of this class."),
-      ...shares(lines, total),
-      ...pictures("surest mistakes", examples.filter((one) => one.row === row)),
+      element("h3", "", `True class ${rows[row]}`),
+      element("p", "small", total ? `${total} images. Their predicted classes:` : "No image has this true class."),
+      ...proportionBars(lines, total),
+      ...pictures("mistakes with the highest confidence", examples.filter((one) => one.row === row)),
     ];
   }
   function ofColumn(column) {
@@ -159,24 +159,24 @@ function lookInto({ counts, rows, columns, matches, examples }) {
     const lines = found.filter((entry) => entry.count);
     const total = lines.reduce((sum, entry) => sum + entry.count, 0);
     const match = matches[column];
-    const matched = match === undefined ? "matches no class" : match === column && rows[match] === columns[column] ? "" : `matches ${rows[match]}`;
+    const matched = match === undefined ? ", matches no true class" : match === column && rows[match] === columns[column] ? "" : `, matches ${rows[match]}`;
     return [
-      element("h3", "", `Predicted ${columns[column]}`),
-      element("p", "small", total ? [`${total} images`, matched, "truly"].filter(Boolean).join(", ") : "No image was predicted so."),
-      ...shares(lines, total),
-      ...pictures("surest mistakes", examples.filter((one) => one.column === column)),
+      element("h3", "", `Predicted class ${columns[column]}`),
+      element("p", "small", total ? `${total} images${matched}. Their true classes:` : "No image is predicted as this class."),
+      ...proportionBars(lines, total),
+      ...pictures("mistakes with the highest confidence", examples.filter((one) => one.column === column)),
     ];
   }
   function ofCell(row, column) {
-    const verdict = isRight(row, column) ? "right" : "mistakes";
+    const verdict = isRight(row, column) ? "correct" : "mistakes";
     const chosen = examples.filter((one) => one.row === row && one.column === column);
-    const back = element("button", "", `all of ${rows[row]}`);
+    const back = element("button", "", `all images of true class ${rows[row]}`);
     back.type = "button";
     back.addEventListener("click", () => choose(row, null));
     return [
-      element("h3", "", `Truly ${rows[row]}, predicted ${columns[column]}`),
+      element("h3", "", `True class ${rows[row]}, predicted as ${columns[column]}`),
       element("p", "small", `${counts[row][column]} images: ${verdict}`),
-      ...pictures("surest of them", chosen),
+      ...pictures("highest confidence", chosen),
       element("p"), back,
     ];
   }
@@ -187,8 +187,8 @@ function lookInto({ counts, rows, columns, matches, examples }) {
       (row === null || +mark.dataset.row === row) && (column === null || +mark.dataset.column === column);
     for (const cell of all(".cell", matrix)) cell.classList.toggle("chosen", !nothing && isChosen(cell));
     for (const label of all(".label", matrix)) {
-      const { row: ofLabel, column: alsoOfLabel } = label.dataset;
-      label.classList.toggle("chosen", !nothing && (ofLabel === String(row) || alsoOfLabel === String(column)));
+      const { row: labelRow, column: labelColumn } = label.dataset;
+      label.classList.toggle("chosen", !nothing && (labelRow === String(row) || labelColumn === String(column)));
     }
     chooser.value = nothing || (row !== null && column !== null) ? "" : row !== null ? `row ${row}` : `column ${column}`;
     panel.replaceChildren(...(
@@ -212,9 +212,9 @@ function lookInto({ counts, rows, columns, matches, examples }) {
     choose(kind === "row" ? +chosen : null, kind === "column" ? +chosen : null);
   });
 }
-if (data.confusion) lookInto(data.confusion);
+if (data.confusion) showConfusion(data.confusion);
 
-// Map: the image under the pointer, or under the arrow keys ----------------------------------------------------------
+// Map: shows the image at the pointer, or the image that the arrow keys select ----------------------------------------
 
 function showMap({ points, colours }) {
   const map = document.getElementById("feature-map");
@@ -279,8 +279,8 @@ function showMap({ points, colours }) {
   function pin(chosen) {
     pinned = chosen;
     for (const button of all(".map-legend button")) {
-      const isIt = button.parentElement.dataset.kind === colouring && +button.dataset.class === chosen;
-      button.setAttribute("aria-pressed", chosen !== null && isIt);
+      const isPinned = button.parentElement.dataset.kind === colouring && +button.dataset.class === chosen;
+      button.setAttribute("aria-pressed", chosen !== null && isPinned);
     }
     highlight(chosen);
   }
