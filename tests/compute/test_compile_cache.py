@@ -170,7 +170,8 @@ def recorded_losses(name: str) -> list[float]:
 def test_a_compiled_run_learns_the_same_and_the_next_process_need_not_compile_it_again():
     """This test takes two minutes. It is the only one that runs the compiler."""
     told, counts = trained("first", "--compile", "on")
-    assert "compiling the training step: up to a minute" in told
+    assert "compiling" in told
+    assert "--compile off" in told
     assert counts["fxgraph_cache_miss"] > 0
     _, counts = trained("second", "--compile", "on", "--epsilon", "0.05")
     assert counts["fxgraph_cache_hit"] > 0

@@ -137,7 +137,7 @@ def test_the_averaged_model_answers_with_the_statistics_of_whole_batches():
 def torch_as_it_was(monkeypatch) -> Iterator[None]:
     """Restore every setting that `set_up` changes."""
     was_deterministic = torch.are_deterministic_algorithms_enabled()
-    monkeypatch.setattr(device._ours, "deterministic", False)
+    monkeypatch.setattr(device._state, "deterministic", False)
     filled = torch.utils.deterministic
     monkeypatch.setattr(compiling.mode, "is_on", False)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
@@ -206,9 +206,9 @@ def test_whether_steps_are_compiled(monkeypatch, device, compile, deterministic,
 
 
 def test_settings_that_exclude_each_other_are_refused():
-    with pytest.raises(UserError, match=r"--deterministic and --compile on: .*give one of them"):
+    with pytest.raises(UserError, match=r"--deterministic and --compile on.*one of them"):
         make_runtime("cpu", compile="on", deterministic=True)
-    with pytest.raises(UserError, match="--compile maybe: there are auto, on and off"):
+    with pytest.raises(UserError, match=r"--compile maybe: .*auto, on or off"):
         make_runtime("cpu", compile="maybe")
 
 
@@ -280,7 +280,7 @@ def test_where_compiling_fails_training_goes_on_without_and_says_so(monkeypatch,
     set_up(CPU, compile=True, deterministic=False)
     assert double(torch.ones(2)).tolist() == double(torch.ones(2)).tolist() == [2, 2]
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.fullmatch("warning: going on without compiling, which fails here: .*there is no compiler here.*", line)
+    assert re.fullmatch("warning: compilation failed.*there is no compiler here.*", line)
 
 
 @pytest.mark.usefixtures("traced_only")

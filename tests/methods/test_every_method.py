@@ -123,7 +123,7 @@ def test_weights_that_the_loss_does_not_reach_stop_the_run_at_once(monkeypatch):
     """A method with extra heads beside the one that predicts has such weights."""
     monkeypatch.setattr(METHODS["simclr"].method(), "fitted", ())
     learner = Learner(tiny("simclr"), load_problem(tiny("simclr"), RUNTIME).training, RUNTIME)
-    with pytest.raises(TypeError, match=r"the loss of Simclr does not reach head\.classes\.weight of the network"):
+    with pytest.raises(TypeError, match=r"loss of Simclr .*no gradient to head\.classes\.weight"):
         learner.learn()
 
 
@@ -322,7 +322,7 @@ def test_a_method_with_weights_of_its_own_is_refused(monkeypatch):
     method = METHODS["simclr"].method()
     monkeypatch.setattr(method, "__init__", lambda self, *_: with_a_layer(self))
     config = tiny("simclr")
-    with pytest.raises(TypeError, match=r"Simclr\.layer\.weight: a method's weights belong into the head"):
+    with pytest.raises(TypeError, match=r"Simclr\.layer\.weight: .*head"):
         Learner(config, load_problem(config, RUNTIME).training, RUNTIME)
 
 

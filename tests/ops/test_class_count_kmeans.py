@@ -99,5 +99,5 @@ def test_the_paper_finds_blobs():
 
 def test_more_clusters_than_samples_are_refused():
     features, labels = with_labels(*blobs(6, size=5), num_seen=3, each=3)
-    with pytest.raises(UserError, match="31 clusters of 30 samples: --max-classes must be smaller"):
+    with pytest.raises(UserError, match=r"30 samples .*31 clusters.*--max-classes"):
         next(score_counts(features, labels, range(3, 32), generator(0, "kmeans")))

@@ -82,5 +82,5 @@ def test_a_cluster_without_samples_moves_to_the_farthest_one():
 
 @pytest.mark.parametrize("counts", [(0, 1), (3, 2), (2, 2), (5, 21)])
 def test_numbers_of_clusters_that_make_no_sense(counts):
-    with pytest.raises(ValueError, match="must ascend from 1 to 20 at most"):
+    with pytest.raises(ValueError, match=r"must ascend.* 20"):
         sweep(torch.rand(20, 2), counts)

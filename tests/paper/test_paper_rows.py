@@ -134,7 +134,7 @@ def test_a_row_is_trained_shown_recorded_and_in_the_table(small_rows, results, c
     scores = [{"mean": summary[part], "std": None} for part in PARTS]
     assert rows[-1][1:6] == [*scores, pytest.approx(summary["all"] - 92.2, abs=0.06), [1]]
     assert "run folder: runs/paper/table1-cifar10-paper-seed1" in captured.err
-    assert "learns slowly" not in captured.err
+    assert "slowly on a CPU" not in captured.err
 
     monkeypatch.setenv("COMMIT", "abc")
     record = script("record", monkeypatch)

@@ -85,10 +85,10 @@ def test_the_same_command_goes_on():
     [
         (["--start", "nowhere"], "--start nowhere is not a run"),
         (["--start", "simcrl"], "did you mean simclr?"),
-        (["--start", "first", "--network", "small-32"], "--start {first}: its network is of another kind"),
+        (["--start", "first", "--network", "small-32"], "--start {first}: that run has another network"),
         (["--start", "lost"], "{lost} has no split.json: training has not started"),
-        (["--start", "taught", "--seed", 1], "--start {taught}: it was trained on other labels than this run has"),
-        (["--start", "after", "--seed", 1], "--start {after}: it was trained on other labels than this run has"),
+        (["--start", "taught", "--seed", 1], "--start {taught}: that run was trained on other labels"),
+        (["--start", "after", "--seed", 1], "--start {after}: that run was trained on other labels"),
     ],
 )
 def test_a_start_that_does_not_fit_is_refused_before_anything_is_written(flags, answer, refused):

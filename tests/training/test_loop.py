@@ -106,7 +106,7 @@ def flags(steps: int) -> list[str]:
     return ["--steps", str(steps), "--epoch-steps", "20", "--quiet", *sizes]
 
 
-def synchronize(condition, seconds: float = 60) -> None:
+def synchronize(condition, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -137,7 +137,7 @@ def test_a_signal_saves_a_checkpoint_and_says_how_to_go_on(number, code):
     assert checkpoint.load(Path(f"r/checkpoints/step-{stopped_at:08d}")).step == stopped_at
 
 
-@pytest.mark.parametrize("name", ["write_answers", "summarise"])
+@pytest.mark.parametrize("name", ["write_outputs_and_predictions", "summarise"])
 def test_a_signal_after_the_last_step_is_obeyed_too(name, monkeypatch):
     """Otherwise the next stage, which starts from this run, would begin."""
     original = getattr(training_module, name)
@@ -174,7 +174,7 @@ def test_the_time_before_a_stop_counts(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(training_module.Clock, "seconds", lambda clock: next(at_the_epoch_and_at_the_stop))
         worlds.interrupted("r", TINY, TINY.training.epoch_steps + 1)
-    assert 1000 <= trained("r").summary()["seconds"] < 1100
+    assert 1000 <= trained("r").summary()["seconds"] < 2000  # once, not twice
 
 
 def test_the_time_that_a_damaged_checkpoint_lost_counts():
@@ -185,7 +185,7 @@ def test_the_time_that_a_damaged_checkpoint_lost_counts():
         for part in (run.checkpoints / name).glob("*.safetensors"):
             part.write_bytes(b"")
     stopped("r", 4)  # resumes from step 3 and dies at step 4
-    assert 2000 <= trained("r").summary()["seconds"] < 2100
+    assert 2000 <= trained("r").summary()["seconds"] < 3000
 
 
 def test_hidden_labels_replaced_by_noise_change_no_weight(uninterrupted, monkeypatch):
@@ -217,9 +217,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(monkeypatch):
         return weight * float("nan") if step == 5 else weight, *others
 
     monkeypatch.setattr(Trssl, "draw", failing)
-    with pytest.raises(
-        UserError, match=r"not finite at step 5: .* last good checkpoint is r.checkpoints.step-00000003"
-    ):
+    with pytest.raises(UserError, match=r"not finite at step 5\b.*r.checkpoints.step-00000003.*--lr"):
         trained("r")
     assert checkpoint.load(Path("r/checkpoints/step-00000003")).step == 3
 

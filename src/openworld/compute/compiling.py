@@ -1,4 +1,4 @@
-"""Functions that are compiled where that was asked for, and what was compiled, kept for the next process."""
+"""Compile functions with torch.compile if the user requests it, and cache the compiled code for the next process."""
 
 import functools
 import hashlib
@@ -19,25 +19,27 @@ from openworld.core.places import cache_dir
 P, R = ParamSpec("P"), TypeVar("R")
 
 MOST_SHAPES = 64
-"""Kinds of inputs for which one function may be compiled in one process; torch gives up silently above that."""
+"""Kinds of inputs for which one function may be compiled in one process. Above this number torch gives up silently."""
 
 
 class Mode:
-    """Of this process."""
+    """Compilation state of this process."""
 
     is_on = False
-    """Whether functions are compiled."""
+    """Whether functions marked as `compilable` are compiled."""
     is_saved = False
-    """Whether what was compiled has been kept."""
+    """Whether this process has written its compiled code to the cache."""
 
 
 mode = Mode()
 
 
 def compilable(function: Callable[P, R]) -> Callable[P, R]:
-    """Marks a function, pure and worth it, that is compiled in a process that compiles: once for each kind of inputs.
+    """Decorate a pure function that is worth compiling.
 
-    Weights are inputs, too: a second network of the same architecture is served by the code made for the first.
+    If compilation is on, torch compiles the function once for each kind of inputs. If compilation fails, a warning is
+    printed and the process continues without it. Weights are inputs too: a second network of the same architecture
+    reuses the compiled code of the first.
     """
 
     @functools.wraps(function)
@@ -45,10 +47,10 @@ def compilable(function: Callable[P, R]) -> Callable[P, R]:
         if mode.is_on:
             try:
                 return _compiled(function)(*inputs, **named)
-            except torch._dynamo.exc.TorchDynamoException as error:  # no compiler here, or a GPU too old for it
+            except torch._dynamo.exc.TorchDynamoException as error:  # no compiler is installed, or the GPU is too old
                 mode.is_on = False
-                reason = " ".join(str(error).split("\n\n")[0].split())  # what follows is for developers of torch
-                print(f"warning: going on without compiling, which fails here: {reason}", file=sys.stderr)
+                reason = " ".join(str(error).split("\n\n")[0].split())  # the rest is for developers of torch
+                print(f"warning: compilation failed; openworld continues without it: {reason}", file=sys.stderr)
         return function(*inputs, **named)
 
     return call
@@ -56,7 +58,7 @@ def compilable(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def without_compiling() -> Iterator[None]:
-    """For what is done so seldom that compiling it would take longer."""
+    """Turn compilation off within this context, for work that is too rare to repay the time to compile it."""
     before, mode.is_on = mode.is_on, False
     try:
         yield
@@ -67,16 +69,16 @@ def without_compiling() -> Iterator[None]:
 @functools.cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     torch._dynamo.config.recompile_limit = MOST_SHAPES
-    logging.getLogger("torch._inductor.utils").setLevel(logging.ERROR)  # advice that is not meant for our users
+    logging.getLogger("torch._inductor.utils").setLevel(logging.ERROR)  # its advice is not meant for our users
     warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", category=UserWarning)
     return torch.compile(function, dynamic=False)
 
 
-# InMemory for the next process ----------------------------------------------------------------------------------
+# The cache of compiled code -------------------------------------------------------------------------------------
 
 
 def compiled_path(device: torch.device, *kind: object) -> Path:
-    """The file for one kind of work on one kind of device, with one version of torch."""
+    """Return the cache file for one kind of work, on one kind of device, with one version of torch."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     key = "/".join(map(str, (torch.__version__, name, *kind)))
     return cache_dir() / "compiled" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.bin"
@@ -84,10 +86,13 @@ def compiled_path(device: torch.device, *kind: object) -> Path:
 
 @functools.cache
 def load_compiled(path: Path) -> bool:
-    """Take over what an earlier process kept, once; whether there was anything."""
+    """Load the compiled code that an earlier process cached. Return whether the file held any.
+
+    The file is read once per process. A missing or damaged file is ignored.
+    """
     torch_log = logging.getLogger("torch.compiler._cache")
     level = torch_log.level
-    torch_log.setLevel(logging.CRITICAL)  # of a damaged file it would print a traceback
+    torch_log.setLevel(logging.CRITICAL)  # torch would print a traceback for a damaged file
     try:
         return torch.compiler.load_cache_artifacts(zlib.decompress(path.read_bytes())) is not None
     except (OSError, zlib.error):
@@ -97,10 +102,10 @@ def load_compiled(path: Path) -> bool:
 
 
 def save_compiled(path: Path) -> None:
-    """Keep what was compiled, if any of it is new. Nothing depends on it: where there is no room, it is left out.
+    """Write the compiled code to the cache if any of it is new. An error while writing is ignored.
 
-    Once in a process: torch hands out all that was compiled so far, and what it hands out a second time is a mixture
-    that cannot be loaded.
+    This happens once per process. torch returns everything that it has compiled so far, and a second return value is a
+    mixture that cannot be loaded.
     """
     if mode.is_saved or not _num_new():
         return
@@ -111,5 +116,5 @@ def save_compiled(path: Path) -> None:
 
 
 def _num_new() -> int:
-    """Graphs that were compiled and not found."""
+    """Return the number of graphs that torch compiled because the cache did not hold them."""
     return torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"]

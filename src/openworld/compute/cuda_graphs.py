@@ -8,14 +8,20 @@ import torch
 from torch import Tensor
 
 CALLS_BEFORE_CAPTURE = 2
-"""The first calls set things up (compile, choose algorithms, make the optimiser's state), which cannot be recorded."""
+"""Number of warm-up calls. They compile, select algorithms and create optimiser state, which cannot be captured."""
 
 
 class GraphRunner:
-    """Runs one function again and again, on a GPU by replaying its kernels: launching them one by one costs more.
+    """Run one function again and again. On a CUDA GPU, replay its kernels as a graph.
 
-    The function may change tensors in place, which must not be replaced by others between calls; it must not wait for
-    the device. Its inputs are tensors, in every call of the same shapes. What it returns holds until the next call.
+    A replay launches all kernels at once, which costs less than launching them one by one. A function that is captured
+    must keep to these rules:
+
+    - Its inputs are tensors, with the same shapes in every call.
+    - It may change tensors in place. No code may replace these tensors by others between calls.
+    - It must not wait for the device.
+
+    Its outputs are valid until the next call. On a CPU the runner only calls the function.
     """
 
     def __init__(self):
@@ -27,31 +33,32 @@ class GraphRunner:
             return function(*inputs)
         self.num_calls += 1
         if self.num_calls <= CALLS_BEFORE_CAPTURE:
-            return self._call_aside(function, inputs)
+            return self._warm_up(function, inputs)
         if self.graph is None:
-            self._record(function, inputs)
-        for mine, given in zip(self.inputs, inputs, strict=True):
-            mine.copy_(given)
+            self._capture(function, inputs)
+        for static_input, new_input in zip(self.static_inputs, inputs, strict=True):
+            static_input.copy_(new_input)
         self.graph.replay()
-        return self.outputs
+        return self.static_outputs
 
-    def _call_aside(self, function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> Any:
-        """On another stream than the default one, with which a recording would clash."""
-        aside = _side_stream(inputs[0].device)
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
+    def _warm_up(self, function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> Any:
+        """Call the function on the capture stream. Work on the default stream would conflict with a capture."""
+        stream = _capture_stream(inputs[0].device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             outputs = function(*inputs)
-        torch.cuda.current_stream().wait_stream(aside)
+        torch.cuda.current_stream().wait_stream(stream)
         return outputs
 
-    def _record(self, function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:
-        self.inputs = [given.clone() for given in inputs]
+    def _capture(self, function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:
+        """Capture the function as a graph that reads `static_inputs` and writes `static_outputs`."""
+        self.static_inputs = [tensor.clone() for tensor in inputs]
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=_side_stream(inputs[0].device)):
-            self.outputs = function(*self.inputs)
+        with torch.cuda.graph(self.graph, stream=_capture_stream(inputs[0].device)):
+            self.static_outputs = function(*self.static_inputs)
 
 
 @functools.cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all recordings: libraries keep memory for every stream that they have seen."""
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream of all captures. One is enough, and libraries keep memory for every stream that they see."""
     return torch.cuda.Stream(device)

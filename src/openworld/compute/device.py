@@ -1,4 +1,4 @@
-"""How work gets to a device and runs there: fed without waiting, recorded and replayed. Methods know nothing of it."""
+"""Settings of torch for this process, copies to the device, and waiting for it. Methods do not use this module."""
 
 import os
 
@@ -8,63 +8,61 @@ from torch import Tensor
 from openworld.compute import compiling
 
 
-class _Ours:
+class _State:
     deterministic = False
-    """Whether it was us who requested torch for deterministic algorithms."""
+    """Whether `set_up` has turned on torch's deterministic algorithms."""
 
 
-_ours = _Ours()
+_state = _State()
 
 
 def set_up(device: torch.device, compile: bool, deterministic: bool) -> None:
-    """How this process computes from now on."""
+    """Set whether this process compiles functions and whether it uses deterministic algorithms, from now on."""
     compiling.mode.is_on = compile
-    torch.backends.cudnn.benchmark = not deterministic  # batches have one shape: it pays to find the best way for it
-    if deterministic != _ours.deterministic:  # what a program has set for itself stays
+    torch.backends.cudnn.benchmark = not deterministic  # all batches have one shape, so a search for algorithms pays
+    if deterministic != _state.deterministic:  # a setting that the user's program made itself must stay
         torch.use_deterministic_algorithms(deterministic)
-        _ours.deterministic = deterministic
+        _state.deterministic = deterministic
     if deterministic and device.type == "cuda":
-        torch.utils.deterministic.fill_uninitialized_memory = False  # every number is written before it is read
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses
+        torch.utils.deterministic.fill_uninitialized_memory = False  # our code writes every number before it reads it
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS raises an error without it
 
 
 def stage(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device; the host does not wait until it is there."""
+    """Return the tensor on the device. The host does not wait for the copy."""
     if tensor.device.type == device.type:
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def staging_buffer(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """Memory for bytes that are to be staged: from here they go to a GPU without another copy."""
+    """Return host memory for bytes that will be staged. It is pinned, so a copy to a GPU needs no other copy."""
     return torch.empty(shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
 
 
 def synchronize(device: torch.device) -> None:
-    """Until all that was requested of the device is done."""
+    """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 class Transfer:
-    """Stages large tensors one after the other: the host may be one ahead of the device, not many."""
+    """Stage large tensors one after the other. The host may be one tensor ahead of the device, but no more."""
 
     def __init__(self):
-        self.crossed: torch.cuda.Event | None = None
+        self.last_copy: torch.cuda.Event | None = None
 
     def __call__(self, tensor: Tensor, device: torch.device) -> Tensor:
         if tensor.device.type == device.type:
             return tensor
-        if self.crossed:
-            self.crossed.synchronize()
+        if self.last_copy:
+            self.last_copy.synchronize()
         staged = stage(tensor, device)
-        self.crossed = torch.cuda.Event()
-        self.crossed.record()
+        self.last_copy = torch.cuda.Event()
+        self.last_copy.record()
         return staged
 
 
-# Recorded ---------------------------------------------------------------------------------------------------
-
-
 def describe(device: torch.device) -> str:
+    """Return the name of the GPU, or `cpu`, as run folders record it."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

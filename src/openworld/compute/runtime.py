@@ -1,4 +1,4 @@
-"""Where and with what a command runs: nothing in here may change a run's numbers beyond rounding."""
+"""The machine on which a command runs: device, workers, memory. None of it changes a run's numbers beyond rounding."""
 
 import os
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from openworld.core.errors import UserError, named
 from openworld.core.places import count_cores, default_data_dir
 
 MEMORY_SHARE = 0.5
-"""Of the free memory of the device, this much may hold images; the rest is for the network and its work."""
+"""Proportion of the free memory of the device that images may use. The rest is for the network and its work."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,15 @@ class Runtime:
     data_dir: Path
     """The folder that holds the benchmarks."""
     workers: int = 0
-    """Processes that decode images; with 0 this process does it."""
+    """Number of processes that decode images. With 0, the main process decodes them."""
     memory: int = 2**62
-    """Bytes of images that may stay on the device; a larger set is read anew for each batch."""
+    """Bytes of images that may stay on the device. A larger set is read again for each batch."""
     compile: bool = False
-    """Whether the work of a step is compiled: on a GPU it saves more than it costs."""
+    """Whether the training step is compiled. On a GPU this saves more time than it costs."""
     deterministic: bool = False
-    """Whether two runs give the same weights to the last bit, on a GPU too."""
+    """Whether two runs give the same weights to the last bit, also on a GPU."""
     quiet: bool = False
+    """Whether to print no progress."""
 
 
 def make_runtime(
@@ -39,13 +40,17 @@ def make_runtime(
     deterministic: bool = False,
     quiet: bool = False,
 ) -> Runtime:
-    """The runtime of this machine, as far as it is not asked for otherwise."""
+    """Return the runtime of this machine. Arguments replace what is chosen automatically.
+
+    By default, the device is a GPU if there is one, there is a worker for each core, and the training step is compiled
+    on a GPU unless `deterministic` is set.
+    """
     picked = pick_device(device)
     if compile not in ("auto", "on", "off"):
-        raise UserError(f"{named('compile', compile)}: there are auto, on and off")
+        raise UserError(f"{named('compile', compile)}: unknown value; use auto, on or off")
     if deterministic and compile == "on":
         both = f"{named('deterministic')} and {named('compile', 'on')}"
-        raise UserError(f"{both}: what is compiled is tuned by the clock; give one of them")
+        raise UserError(f"{both} exclude each other: compiled code depends on timings. Use only one of them")
     return Runtime(
         device=picked,
         data_dir=data_dir or default_data_dir(),
@@ -58,25 +63,26 @@ def make_runtime(
 
 
 def pick_device(name: str) -> torch.device:
+    """Return the device for `auto`, `cpu` or `cuda`. Raise a UserError if torch does not find it."""
     if name not in ("auto", "cpu", "cuda"):
-        raise UserError(f"{named('device', name)}: there are auto, cpu and cuda")
+        raise UserError(f"{named('device', name)}: unknown device; use auto, cpu or cuda")
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"{named('device', 'cuda')}: torch sees no GPU here; use {named('device', 'cpu')}")
+        raise UserError(f"{named('device', 'cuda')}: torch finds no GPU; use {named('device', 'cpu')}")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on the device now."""
+    """Return the number of bytes that are free on the device now."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    try:  # what Linux could free counts as free: it keeps files in memory as long as nobody wants it
+    try:  # MemAvailable includes the file cache, which Linux frees on demand
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    try:  # a container may be allowed less
+    try:  # the limit of a container may be lower
         limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
         return max(0, min(free, limit - used))
     except (OSError, ValueError):

@@ -1,5 +1,5 @@
-"""Networks: bodies, heads, their features, and the copy that only predicts.
+"""Networks: bodies (backbones), heads, features, and the copy for inference.
 
-Normalisation is inside the network, so a checkpoint is complete.
+The network normalises its inputs itself, so a checkpoint is complete.
 It may import `core`, `compute`, `ops` and `data`.
 """

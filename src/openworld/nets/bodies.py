@@ -1,4 +1,4 @@
-"""The bodies of networks by name: what turns samples into features."""
+"""The bodies (backbones) of networks by name. A body turns samples into features."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from openworld.nets.resnet import BasicBlock, Bottleneck, ResNet, cifar_stem, standard_stem, strided_stem, tiny_stem
 
 Shape = tuple[int, ...]
-"""Of a sample as a network sees it: (C, H, W) of an image, (D,) of features."""
+"""Shape of a sample as the network sees it: (C, H, W) for an image, (D,) for features."""
 
 
 class MLP(nn.Module):
-    """For features that were made elsewhere: layers with BatchNorm in between."""
+    """A multilayer perceptron with BatchNorm, for data that are features already."""
 
     def __init__(self, features_in: int, widths: Sequence[int]):
         super().__init__()
@@ -28,7 +28,7 @@ class MLP(nn.Module):
 
 
 class Identity(nn.Module):
-    """Pixels or features, normalised, as they are."""
+    """Return the normalised pixels or features unchanged, flattened to one vector."""
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -59,3 +59,4 @@ BODIES: dict[str, Callable[[Shape], nn.Module]] = {
     "small": lambda shape: ResNet(BasicBlock, (1, 1), (32, 64), cifar_stem, shape[0]),
     "identity": Identity,
 }
+"""Functions from the shape of a sample to a body, by the name that `--network` takes."""

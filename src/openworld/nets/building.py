@@ -1,4 +1,4 @@
-"""From a configuration to its network: a body by its name, and the head that its method builds."""
+"""Build the network of a configuration: a body by its name, and the head of the method."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,16 @@ from openworld.ops.rng import generator
 
 
 def network_of(config: Config, shape: Shape, num_seen: int, num_classes: int, mean_C: Tensor, std_C: Tensor) -> Network:
-    """With its first weights; `shape` is that of a sample as it is judged."""
+    """Return the network of a configuration with random initial weights.
+
+    Args:
+        config: the configuration of the run.
+        shape: the shape of a sample in evaluation (`TrainingSet.shown_shape`).
+        num_seen: the number of seen classes.
+        num_classes: the number of all classes.
+        mean_C: the mean of each channel or feature.
+        std_C: the standard deviation of each channel or feature.
+    """
     method, training = config.options.method(), config.training
 
     def build_head(width: int, source: torch.Generator) -> torch.nn.Module:
@@ -31,9 +40,10 @@ def inference_network(
     weights: dict[str, Tensor],
     device: torch.device,
 ) -> Network:
-    """One that only answers, with the weights of a checkpoint, for which it needs not those of the method's helpers.
+    """Return a network for inference only, with the weights of a checkpoint.
 
-    A RuntimeError where the weights are of another network.
+    The weights may lack those of the method's helpers, which take no part in predictions. Raise a RuntimeError if the
+    weights belong to another network.
     """
     mean_C, std_C = (weights[name].flatten() for name in ("mean", "std"))
     shape = shown_shape(family(config.training.augment, mean_C, std_C), sample_shape)
@@ -41,5 +51,5 @@ def inference_network(
     missing, unexpected = network.load_state_dict(weights, strict=False)
     needed = [name for name in missing if not name.startswith(config.options.method().helpers)]
     if needed or unexpected:
-        raise RuntimeError(f"the weights lack {needed}, and have {unexpected} that the network has not")
+        raise RuntimeError(f"the weights do not fit the network: {needed} are missing, {unexpected} are unknown")
     return inference_copy(network.to(device))

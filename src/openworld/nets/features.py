@@ -1,6 +1,6 @@
-"""What a network makes of samples before its head, and what these features are worth.
+"""Extract the features before the head, and cluster them to initialise a head.
 
-Shapes: N samples of D features, M samples to be judged by them, K classes.
+Shapes: N samples of D features, L labelled and U unlabelled ones, K classes.
 """
 
 import torch
@@ -16,23 +16,30 @@ from openworld.ops.clusters import cluster, whitened, whitening
 
 @torch.no_grad()
 def extract(network: Network, samples: Samples, family: Family) -> Tensor:
-    """(N, D) unit vectors, without augmentation; of a network in evaluation mode."""
+    """Return the (N, D) features of samples as unit vectors, without augmentation.
+
+    The network must be in evaluation mode.
+    """
     return torch.cat([F.normalize(network.features(family.plain(chunk)).float()) for chunk in samples.chunks()])
 
 
 @torch.no_grad()
 def clustered_head(network: Network, data: TrainingSet, source: Generator) -> Tensor:
-    """(K, D) unit vectors: what tells the classes from each other, by labels and by clusters.
+    """Return the (K, D) weights of a cosine head that separates the classes, as unit vectors.
 
-    Of a network in evaluation mode.
+    The seen classes come from the labels, the novel classes from clusters of the features (`ops.clusters.cluster`). The
+    network must be in evaluation mode.
     """
     labelled_LD, unlabelled_UD = (extract(network, part, data.family) for part in (data.labelled, data.unlabelled))
-    middle_D, whitening_DD = whitening(labelled_LD, data.labels, unlabelled_UD)
-    labelled_LD, unlabelled_UD = (whitened(part, middle_D, whitening_DD) for part in (labelled_LD, unlabelled_UD))
-    known_LK = F.one_hot(data.labels, data.num_classes).to(labelled_LD)
-    shares_UK = cluster(labelled_LD, data.labels, unlabelled_UD, data.prior, source)
-    shares_UK = shares_UK.clamp(min=1e-6)  # a class to which the prior gives nothing needs a vector, too
-    means_KD = known_LK.T @ labelled_LD + shares_UK.T @ unlabelled_UD
-    rows_KD = means_KD @ whitening_DD  # discriminants, for samples that are not whitened
-    common_D = F.normalize(middle_D, dim=0)  # nor has the middle been taken from them: it must favour no class
+    mean_D, whitening_DD = whitening(labelled_LD, data.labels, unlabelled_UD)
+    labelled_LD, unlabelled_UD = (whitened(part, mean_D, whitening_DD) for part in (labelled_LD, unlabelled_UD))
+    one_hot_LK = F.one_hot(data.labels, data.num_classes).to(labelled_LD)
+    probabilities_UK = cluster(labelled_LD, data.labels, unlabelled_UD, data.prior, source)
+    probabilities_UK = probabilities_UK.clamp(min=1e-6)  # a class with prior 0 needs a vector too
+    means_KD = one_hot_LK.T @ labelled_LD + probabilities_UK.T @ unlabelled_UD
+    # The head sees features that are not whitened and not centred. Multiplying by the whitening matrix again gives
+    # discriminants for features that are not whitened. Removing the direction of the mean keeps the mean from favouring
+    # a class.
+    rows_KD = means_KD @ whitening_DD
+    common_D = F.normalize(mean_D, dim=0)
     return F.normalize(rows_KD - (rows_KD @ common_D)[:, None] * common_D)

@@ -1,4 +1,4 @@
-"""The cosine classifier, of which most heads are made. Shapes: B samples, D features, K classes."""
+"""The cosine classifier, the part that most heads consist of. Shapes: B samples, D features, K classes."""
 
 import torch
 import torch.nn.functional as F
@@ -6,11 +6,13 @@ from torch import Tensor, nn
 
 
 class CosineHead(nn.Module):
-    """Logits that are cosines between a sample's features and a unit vector for each class.
+    """A classifier whose logits are the cosines between the features of a sample and one unit vector per class::
 
-    Any part of a head may be one: the optimiser keeps the vectors of all of them at length 1, and Muon, which is for
-    matrices, leaves them alone.
-    Always float32: the pseudo-labels divide these logits by 0.05, which half precision does not survive.
+        logits[b, k] = <features[b], weight[k]> / (||features[b]|| ||weight[k]||)
+
+    A method may use it as any part of its head. The optimiser keeps the vectors of all cosine heads at length 1 and
+    trains them with SGD, not with Muon, which is for matrices. The logits are always computed in float32: pseudo-labels
+    divide them by 0.05, and half precision is too coarse for that.
     """
 
     def __init__(self, num_features: int, num_classes: int):
@@ -19,7 +21,7 @@ class CosineHead(nn.Module):
 
     @classmethod
     def drawn(cls, num_features: int, num_classes: int, source: torch.Generator) -> "CosineHead":
-        """With random directions."""
+        """Return a head whose vectors have random directions."""
         head = cls(num_features, num_classes)
         nn.init.normal_(head.weight, generator=source)
         head.normalise()
@@ -27,10 +29,10 @@ class CosineHead(nn.Module):
 
     def forward(self, features_BD: Tensor) -> Tensor:
         with torch.autocast(features_BD.device.type, enabled=False):
-            # normalised here too: a mean of unit vectors, as in the averaged model, is none
+            # The averaged model holds means of unit vectors, which are shorter, so weights are normalised too
             return F.linear(F.normalize(features_BD.float()), F.normalize(self.weight))
 
     @torch.no_grad()
     def normalise(self) -> None:
-        """Put the weights back on the unit sphere, where the learning rate keeps its meaning."""
+        """Scale the vectors back to length 1, so that the learning rate keeps its meaning."""
         self.weight.copy_(F.normalize(self.weight))

@@ -1,4 +1,4 @@
-"""A copy of a network for inference only: BatchNorm is folded into the convolutions."""
+"""Copy a network for inference only, with BatchNorm folded into the convolutions."""
 
 import copy
 
@@ -19,25 +19,28 @@ def conv_relu(
     padding: tuple[int, int],
     shortcut: Tensor | None = None,
 ) -> Tensor:
-    """relu(convolution + bias + shortcut), for inference: one kernel where cuDNN can, which saves trips to memory."""
-    if _has_fused_convolutions(x) and weight.shape[1] > 1:  # whether it can for gray images was never tried
-        places = stride, padding, (1, 1), 1
+    """Compute relu(conv(x) + bias + shortcut) for inference.
+
+    If cuDNN has a fused kernel, it does this in one kernel, which saves memory traffic.
+    """
+    if _has_fused_convolutions(x) and weight.shape[1] > 1:  # not tested with one input channel
+        geometry = stride, padding, (1, 1), 1
         if shortcut is None:
-            return torch.cudnn_convolution_relu(x, weight, bias, *places)
-        return torch.cudnn_convolution_add_relu(x, weight, shortcut, 1.0, bias, *places)
+            return torch.cudnn_convolution_relu(x, weight, bias, *geometry)
+        return torch.cudnn_convolution_add_relu(x, weight, shortcut, 1.0, bias, *geometry)
     y = F.conv2d(x, weight, bias, stride, padding)
     return F.relu(y if shortcut is None else y + shortcut)
 
 
 def _has_fused_convolutions(x: Tensor) -> bool:
-    """In bfloat16 from Ampere on; and torch does not ask for deterministic ones."""
+    """Return whether to use fused bfloat16 convolutions: on NVIDIA GPUs from Ampere on, unless deterministic."""
     if not x.is_cuda or torch.version.cuda is None or torch.are_deterministic_algorithms_enabled():
         return False
     return torch.cuda.get_device_capability(x.device) >= (8, 0)
 
 
 class FoldedConv(nn.Module):
-    """A ConvNorm in evaluation mode as one convolution: BatchNorm is folded into its weights and a bias."""
+    """A ConvNorm in evaluation mode as one convolution. BatchNorm is folded into the weights and a bias."""
 
     def __init__(self, unit: ConvNorm):
         super().__init__()
@@ -48,21 +51,21 @@ class FoldedConv(nn.Module):
         self.register_buffer("bias", conv.bias.detach().to(dtype))
 
     def forward(self, x: Tensor, shortcut: Tensor | None = None, relu: bool = True) -> Tensor:
-        x, places = x.to(self.weight.dtype), (self.stride, self.padding)
+        x, geometry = x.to(self.weight.dtype), (self.stride, self.padding)
         if relu:
-            return conv_relu(x, self.weight, self.bias, *places, shortcut)
-        return F.conv2d(x, self.weight, self.bias, *places)
+            return conv_relu(x, self.weight, self.bias, *geometry, shortcut)
+        return F.conv2d(x, self.weight, self.bias, *geometry)
 
 
 @torch.no_grad()
 def inference_copy(network: Network) -> Network:
-    """A copy that only answers, and does so faster: in evaluation mode, without BatchNorm."""
-    answering = copy.deepcopy(network).eval().requires_grad_(False)
-    for name, module in list(answering.named_modules()):
+    """Return a faster copy of the network for inference only: in evaluation mode, without BatchNorm in convolutions."""
+    folded = copy.deepcopy(network).eval().requires_grad_(False)
+    for name, module in list(folded.named_modules()):
         if isinstance(module, ConvNorm):
-            answering.set_submodule(name, FoldedConv(module))
-    for block in answering.modules():
-        if isinstance(block, (BasicBlock, Bottleneck)) and block.shortcut:  # two biases that are added: one will do
+            folded.set_submodule(name, FoldedConv(module))
+    for block in folded.modules():
+        if isinstance(block, (BasicBlock, Bottleneck)) and block.shortcut:  # the two biases are added: one is enough
             block.last.bias += block.shortcut.bias
             block.shortcut.bias = None
-    return answering.eval()
+    return folded.eval()

@@ -1,4 +1,4 @@
-"""Residual networks with the stems of the paper, other bodies, and the cosine classifier that most heads are made of.
+"""The network: normalisation, body and head in one module.
 
 Shapes: B samples, D features, K classes (seen first, then novel).
 """
@@ -13,10 +13,17 @@ from openworld.nets.bodies import BODIES, Shape
 
 
 class Network(nn.Module):
-    """Pixels in [0, 1] or features in, logits out; normalisation is inside, so a checkpoint is complete.
+    """Map pixels in [0, 1] or features to logits. It normalises its inputs itself, so a checkpoint is complete.
 
-    The head is made by the method that trains the network. From features (B, D) it makes the logits (B, K) by which the
-    network answers, seen classes first; and it holds whatever other layers the method trains.
+    The method that trains the network builds the head. The head maps features (B, D) to the logits (B, K) of the
+    predictions, seen classes first. It also holds all other layers that the method trains.
+
+    Args:
+        body: maps normalised samples to features.
+        head: maps features to logits.
+        mean: the mean of each channel or feature of the training set, in a shape that broadcasts over the samples.
+        std: the standard deviations, likewise.
+        norm_rows: the number of rows that BatchNorm normalises together in training; None for the whole batch.
     """
 
     def __init__(self, body: nn.Module, head: nn.Module, mean: Tensor, std: Tensor, norm_rows: int | None = None):
@@ -28,7 +35,7 @@ class Network(nn.Module):
         self.norm_rows = norm_rows
 
     def features(self, images: Tensor) -> Tensor:
-        """(B, D), before the head; float32, whatever the body computes in."""
+        """Return the (B, D) features before the head, always in float32."""
         return self._grouped(self._features, images)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -38,35 +45,36 @@ class Network(nn.Module):
         return (_train_features if self.training else _features)(self, images).float()
 
     def _grouped(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        """Where BatchNorm learns from groups of rows, each goes through by itself."""
+        """Apply the function to all rows, or in training to groups of `norm_rows` rows if that is set."""
         if not self.training or self.norm_rows is None or len(images) <= self.norm_rows:
             return function(images)
         return in_groups(function, images, self.norm_rows)
 
 
 def in_groups(function: Callable[[Tensor], Tensor], rows_B: Tensor, most: int) -> Tensor:
-    """The function of groups of at most so many rows, and at least two: of G groups, row i belongs to group i modulo G.
+    """Apply a function to groups of rows and return its outputs in the order of the rows.
 
-    So a group has rows from all over the batch, of labelled and unlabelled samples alike.
+    A group has at most `most` rows, unless groups would then have fewer than two. With G groups, row i belongs to group
+    i modulo G, so each group has rows from the whole batch, of labelled and unlabelled samples.
     """
     num_groups = max(1, min(-(-len(rows_B) // most), len(rows_B) // 2))
     parts = [function(rows_B[group::num_groups]) for group in range(num_groups)]
-    together = parts[0].new_empty(len(rows_B), *parts[0].shape[1:])
+    outputs = parts[0].new_empty(len(rows_B), *parts[0].shape[1:])
     for group, part in enumerate(parts):
-        together[group::num_groups] = part
-    return together
+        outputs[group::num_groups] = part
+    return outputs
 
 
 def _features(network: Network, images: Tensor) -> Tensor:
     images = (images - network.mean) / network.std
     if images.dim() == 4:
         images = images.contiguous(memory_format=torch.channels_last)
-    # bfloat16 halves the bytes and doubles the arithmetic on a GPU; on some CPUs it kills the process
+    # On a GPU, bfloat16 halves the bytes and doubles the arithmetic speed. On some CPUs it crashes the process.
     with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
         return network.body(images)
 
 
-_train_features = compilable(_features)  # without the head: one compilation serves any number of classes
+_train_features = compilable(_features)  # without the head, so the compiled code fits any number of classes
 
 
 def build_network(
@@ -78,9 +86,16 @@ def build_network(
     source: torch.Generator,
     norm_rows: int | None = None,
 ) -> Network:
-    """A network for samples of this shape with these statistics, with weights drawn from the given generator.
+    """Build a network with random initial weights.
 
-    `build_head(width, source)` gives the head for so many features.
+    Args:
+        name: the name of the body, a key of `BODIES`.
+        shape: the shape of a sample.
+        mean_C: the mean of each channel or feature.
+        std_C: the standard deviation of each channel or feature.
+        build_head: `build_head(width, source)` returns the head for `width` features.
+        source: the generator of all initial weights.
+        norm_rows: as in `Network`.
     """
     body = BODIES[name](shape)
     for module in body.modules():
@@ -88,7 +103,4 @@ def build_network(
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=source)
     mean, std = (each_C.view(-1, *[1] * (len(shape) - 1)) for each_C in (mean_C, std_C))
     network = Network(body, build_head(body.num_features, source), mean, std, norm_rows)
-    return network.to(memory_format=torch.channels_last)  # a third faster on CPU, more on a GPU
-
-
-# A network that only answers ---------------------------------------------------------------------------------
+    return network.to(memory_format=torch.channels_last)  # a third faster on a CPU, more on a GPU

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class ConvNorm(nn.Module):
-    """A convolution, its BatchNorm, a shortcut that may be added, and a ReLU that may be left out."""
+    """A convolution and its BatchNorm, then an optional shortcut that is added, and an optional ReLU."""
 
     def __init__(self, channels_in: int, channels_out: int, size: int, stride: int = 1):
         super().__init__()
@@ -56,34 +56,34 @@ class Bottleneck(nn.Module):
 
 
 def _shortcut(channels_in: int, channels_out: int, stride: int) -> ConvNorm | None:
-    """Where the shape changes, the shortcut has weights of its own."""
+    """Return a 1x1 convolution for the shortcut if the shape changes, or None for the identity."""
     if stride == 1 and channels_in == channels_out:
         return None
     return ConvNorm(channels_in, channels_out, 1, stride)
 
 
 def cifar_stem(channels_in: int, width: int) -> nn.Sequential:
-    """For 32 px and less: a 3x3 convolution that keeps the size."""
+    """Stem for images of 32 px or less: a 3x3 convolution that keeps the size."""
     return nn.Sequential(ConvNorm(channels_in, width, 3))
 
 
 def tiny_stem(channels_in: int, width: int) -> nn.Sequential:
-    """For 64 px: the same, and the max-pooling of the standard stem."""
+    """Stem for images of 64 px: the CIFAR stem, then the max-pooling of the standard stem."""
     return nn.Sequential(ConvNorm(channels_in, width, 3), nn.MaxPool2d(3, 2, 1))
 
 
 def strided_stem(stride: int) -> Callable[[int, int], nn.Sequential]:
-    """For photos on a CPU: a convolution that looks at every second pixel (3x3), or at every fourth (5x5)."""
+    """Return a stem for photos on a CPU: one convolution with stride 2 (3x3) or stride 4 (5x5)."""
     return lambda channels_in, width: nn.Sequential(ConvNorm(channels_in, width, stride + 1, stride))
 
 
 def standard_stem(channels_in: int, width: int) -> nn.Sequential:
-    """For 224 px: a 7x7 convolution with stride 2, then max-pooling."""
+    """Stem for images of 224 px: a 7x7 convolution with stride 2, then max-pooling."""
     return nn.Sequential(ConvNorm(channels_in, width, 7, 2), nn.MaxPool2d(3, 2, 1))
 
 
 class ResNet(nn.Module):
-    """A stem, stages of residual blocks (each after the first halves the size), and average pooling."""
+    """A residual network: a stem, stages of blocks, and average pooling. Each stage after the first halves the size."""
 
     def __init__(
         self,

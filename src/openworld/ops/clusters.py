@@ -1,4 +1,4 @@
-"""Classes from features: clusters around centres, of which labels tell where the seen classes' own are.
+"""Find classes in features: soft k-means in which the labelled samples fix the centres of the seen classes.
 
 Shapes: L labelled and U unlabelled samples of D features, S seen classes, K classes (seen first, then novel), R runs.
 """
@@ -11,94 +11,121 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from openworld.compute.compiling import without_compiling
-from openworld.ops.kmeans import new_centres, squared_distances
+from openworld.ops.kmeans import add_centres, squared_distances
 from openworld.ops.sinkhorn import order_prior, sinkhorn
 
 RUNS = 10
-"""From different first centres; the best counts."""
+"""Number of runs from different initial centres. The best run is used."""
 ROUNDS = 30
+"""Number of updates of the novel centres in a run."""
 SOFTNESS = 0.05
-"""The temperature of a sample's shares in the clusters: shares of 0 and 1 get stuck more often."""
+"""Temperature of the soft assignment of samples to clusters. Hard assignments get stuck more often."""
 SINKHORN_ITERATIONS = 20
-"""With five, sizes miss the prior by so much that centres stay where they were."""
+"""After five iterations, the cluster sizes differ from the prior by so much that the centres stay where they were."""
 
 
 def cluster(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor, prior_K: Tensor, source: Generator) -> Tensor:
-    """(U, K) the shares of each unlabelled sample in the classes, the seen ones first. Samples are unit vectors.
+    """Return the (U, K) class probabilities of the unlabelled samples, found by clustering, seen classes first.
 
-    Soft k-means on the sphere, with two differences (docs/log.md says what each is worth): the seen classes' centres
-    stay where their labelled samples are; and in the end the clusters' sizes follow the prior, or a seen class would
-    take what is near it of a novel one, whose centre would move off to a third.
+    This is soft k-means on the unit sphere, with two differences:
+
+    - The centres of the seen classes stay at the means of their labelled samples
+      (docs/findings.md#finding-first-clusters).
+    - At the end, the cluster sizes follow the prior. Without this, a seen class would take the near samples of a novel
+      class, and the centre of that novel class would move to a third class
+      (docs/findings.md#finding-clusters-follow-prior).
+
+    Use it to initialise the head when the features are good already.
+
+    Args:
+        labelled_LD: the labelled samples, unit vectors.
+        labels_L: their class numbers, below S.
+        unlabelled_UD: the unlabelled samples, unit vectors.
+        prior_K: the proportion of each class among the unlabelled samples.
+        source: the generator of the initial centres.
     """
     seen_SD = F.normalize(class_means(labelled_LD, labels_L))
     starts_RKD = first_centres(seen_SD, unlabelled_UD, len(prior_K), source)
-    settled_RKD = [settle_novel(unlabelled_UD, centres_KD, len(seen_SD), by_nearness) for centres_KD in starts_RKD]
-    best_KD = max(settled_RKD, key=lambda centres_KD: closeness(unlabelled_UD @ centres_KD.T))
-    sizes_K = by_nearness(unlabelled_UD @ best_KD.T).mean(dim=0)
-    by_prior = functools.partial(
+    runs_RKD = [
+        update_novel_centres(unlabelled_UD, centres_KD, len(seen_SD), soft_assignment) for centres_KD in starts_RKD
+    ]
+    best_KD = max(runs_RKD, key=lambda centres_KD: mean_similarity(unlabelled_UD @ centres_KD.T))
+    sizes_K = soft_assignment(unlabelled_UD @ best_KD.T).mean(dim=0)
+    assign_by_prior = functools.partial(
         sinkhorn, prior_K=order_prior(prior_K, sizes_K, len(seen_SD)), epsilon=SOFTNESS, iterations=SINKHORN_ITERATIONS
     )
     with without_compiling():
-        return by_prior(unlabelled_UD @ settle_novel(unlabelled_UD, best_KD, len(seen_SD), by_prior).T)
+        centres_KD = update_novel_centres(unlabelled_UD, best_KD, len(seen_SD), assign_by_prior)
+        return assign_by_prior(unlabelled_UD @ centres_KD.T)
 
 
-def by_nearness(cosines_UK: Tensor) -> Tensor:
-    """Shares of samples in clusters."""
+def soft_assignment(cosines_UK: Tensor) -> Tensor:
+    """Return the (U, K) probabilities of the clusters for each sample: `softmax(cosines / SOFTNESS)`."""
     return (cosines_UK / SOFTNESS).softmax(dim=1)
 
 
-def settle_novel(
-    unlabelled_UD: Tensor, centres_KD: Tensor, num_seen: int, share_out: Callable[[Tensor], Tensor]
+def update_novel_centres(
+    unlabelled_UD: Tensor, centres_KD: Tensor, num_seen: int, assign: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """(K, D) unit vectors: the novel centres have moved to the means of their shares of the samples."""
+    """Run `ROUNDS` rounds of soft k-means in which only the novel centres move. Return the (K, D) centres.
+
+    In each round, a novel centre becomes the mean of the samples, weighted by their probabilities, as a unit vector::
+
+        centre[k] = normalise(sum_u assign(cosines)[u, k] x[u])
+    """
     for _ in range(ROUNDS):
-        shares_UK = share_out(unlabelled_UD @ centres_KD.T)
-        novel_ND = F.normalize(shares_UK.T[num_seen:] @ unlabelled_UD)
+        probabilities_UK = assign(unlabelled_UD @ centres_KD.T)
+        novel_ND = F.normalize(probabilities_UK.T[num_seen:] @ unlabelled_UD)
         centres_KD = torch.cat([centres_KD[:num_seen], novel_ND])
     return centres_KD
 
 
-def closeness(cosines_UK: Tensor) -> float:
-    """How near samples are to the nearest centre, on average: what k-means makes large."""
+def mean_similarity(cosines_UK: Tensor) -> float:
+    """Return the mean, over samples, of the cosine with the nearest centre. k-means on the sphere maximises it."""
     return float(cosines_UK.amax(dim=1).mean())
 
 
 def whitening(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor) -> tuple[Tensor, Tensor]:
-    """(D,) the middle of the samples, and (D, D) what makes those of a seen class differ alike in all directions.
+    """Return the (D,) mean of all samples, and the (D, D) matrix that whitens the seen classes::
 
-    What tells samples of one seen class apart will hardly tell novel classes apart. Few labelled samples do not span
-    all directions: their spread is mixed with an even one, as large as that of all samples.
+        W = (C + v I)^(-1/2)
+
+    C is the covariance of the labelled samples around their class means. After whitening, the samples of a seen class
+    vary about equally in all directions. Directions that only separate samples of one seen class are unlikely to
+    separate novel classes. Few labelled samples do not span all directions, so v I is added. v is the mean variance of
+    all samples.
     """
     all_ND = torch.cat([labelled_LD, unlabelled_UD])
-    middle_D = all_ND.mean(dim=0)
-    spread_LD = labelled_LD - class_means(labelled_LD, labels_L)[labels_L]
-    even = all_ND.var(dim=0).mean().clamp(min=1e-12)
-    covariance_DD = spread_LD.T @ spread_LD / len(spread_LD) + even * torch.eye(len(middle_D), device=even.device)
+    mean_D = all_ND.mean(dim=0)
+    deviations_LD = labelled_LD - class_means(labelled_LD, labels_L)[labels_L]
+    variance = all_ND.var(dim=0).mean().clamp(min=1e-12)
+    identity_DD = torch.eye(len(mean_D), device=variance.device)
+    covariance_DD = deviations_LD.T @ deviations_LD / len(deviations_LD) + variance * identity_DD
     variances_D, directions_DD = torch.linalg.eigh(covariance_DD)
-    return middle_D, directions_DD * variances_D.rsqrt() @ directions_DD.T
+    return mean_D, directions_DD * variances_D.rsqrt() @ directions_DD.T
 
 
-def whitened(samples_ND: Tensor, middle_D: Tensor, whitening_DD: Tensor) -> Tensor:
-    """(N, D) unit vectors."""
-    return F.normalize((samples_ND - middle_D) @ whitening_DD)
+def whitened(samples_ND: Tensor, mean_D: Tensor, whitening_DD: Tensor) -> Tensor:
+    """Return the (N, D) whitened samples as unit vectors, with the mean and the matrix from `whitening`."""
+    return F.normalize((samples_ND - mean_D) @ whitening_DD)
 
 
 def class_means(features_LD: Tensor, labels_L: Tensor) -> Tensor:
-    """(S, D).
+    """Return the (S, D) mean of the samples of each class.
 
     >>> class_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1]))
     tensor([[2.],
             [5.]])
     """
-    shares_LS = F.one_hot(labels_L).to(features_LD)
-    return (shares_LS / shares_LS.sum(dim=0)).T @ features_LD
+    one_hot_LS = F.one_hot(labels_L).to(features_LD)
+    return (one_hot_LS / one_hot_LS.sum(dim=0)).T @ features_LD
 
 
 def first_centres(seen_SD: Tensor, unlabelled_UD: Tensor, count: int, source: Generator) -> Tensor:
-    """(R, K, D) unit vectors: the seen classes' centres, and one by one those of samples that are far from all."""
+    """Return (R, K, D) initial centres: the seen ones, then novel ones that `add_centres` places far from them."""
     centres_RKD = seen_SD.expand(RUNS, -1, -1)
     nearest_RU = squared_distances(unlabelled_UD, seen_SD[None]).amin(dim=2).expand(RUNS, -1)
     while centres_RKD.shape[1] < count:
-        new_R1D, nearest_RU = new_centres(unlabelled_UD, nearest_RU, source)
+        new_R1D, nearest_RU = add_centres(unlabelled_UD, nearest_RU, source)
         centres_RKD = torch.cat([centres_RKD, new_R1D], dim=1)
     return F.normalize(centres_RKD, dim=2)

@@ -1,7 +1,7 @@
-"""Accuracies under three named protocols, NMI and ARI: all from one confusion matrix.
+"""Accuracies under three named protocols, NMI and ARI, all computed from one confusion matrix.
 
-Rows are true classes, columns predicted ids; ids below num_seen are the seen classes themselves, the
-others are clusters whose numbers mean nothing until they are matched. Shapes: C classes, P ids.
+Rows are true classes, columns are predicted ids. Ids below num_seen are the seen classes themselves. The other ids are
+clusters, and have no meaning until they are matched to classes. Shapes: C classes, P ids.
 """
 
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 PROTOCOLS = {
-    "trssl": "Known classes as they are; a sample of a new class counts only in the output matched to that class; "
-    "all: one matching of all classes. As the paper on TRSSL counts.",
-    "orca": "As trssl, but the output of a known class may also be matched to a new class.",
-    "gcd": "One matching of all classes and all outputs, from which the three are read.",
+    "trssl": "Seen: plain accuracy. Novel: a sample counts as correct only in the novel output that is matched to its "
+    "class. All: one matching of all classes and outputs. This is the protocol of the TRSSL paper.",
+    "orca": "As trssl, but the output of a seen class may also be matched to a novel class.",
+    "gcd": "One matching of all classes and all outputs. Seen, novel and all are read from it.",
 }
-"""What each counts, for people."""
+"""Description of each protocol, as reports and model cards show it."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Per cent, or None where there is no sample to count."""
+    """Accuracies in per cent. A value is None if there is no sample to count."""
 
     seen: float | None
     novel: float | None
@@ -28,7 +28,9 @@ class Accuracy:
 
 
 def confusion_matrix(truth: np.ndarray, predicted: np.ndarray, num_classes: int, num_ids: int) -> np.ndarray:
-    """Counts of (true class, predicted id), for all of either: the matrices of several parts can be summed.
+    """Return the (num_classes, num_ids) counts of (true class, predicted id).
+
+    All classes and ids get a row or a column, so the matrices of several parts can be summed.
 
     >>> confusion_matrix(np.array([0, 1, 1]), np.array([0, 1, 3]), num_classes=2, num_ids=4)
     array([[1, 0, 0, 0],
@@ -40,12 +42,19 @@ def confusion_matrix(truth: np.ndarray, predicted: np.ndarray, num_classes: int,
 
 
 def accuracy(counts_CP: np.ndarray, num_seen: int, protocol: str = "trssl") -> Accuracy:
-    """Seen, novel and all accuracy under a named protocol.
+    """Compute the seen, novel and all accuracy under a named protocol.
 
-    - trssl: seen is plain accuracy; a novel sample predicted as a seen class is wrong, the rest are matched
-      (Hungarian) over the novel ids; all is one matching over all classes and ids.
-    - orca: as trssl, but novel samples are matched over *all* ids, so that a seen id may stand for a novel class.
-    - gcd: one matching over all classes and ids, from which seen, novel and all are read.
+    Matchings are one-to-one and maximise the number of correct samples (Hungarian algorithm).
+
+    - trssl: seen is plain accuracy. For novel, a novel sample that is predicted as a seen class is wrong, and the other
+      novel samples are matched over the novel ids. All is one matching over all classes and ids.
+    - orca: as trssl, but novel samples are matched over *all* ids. A seen id may be matched to a novel class.
+    - gcd: one matching over all classes and ids. Seen, novel and all are read from it.
+
+    Args:
+        counts_CP: the confusion matrix, seen classes and seen ids first.
+        num_seen: the number of seen classes.
+        protocol: one of `PROTOCOLS`.
     """
     if protocol == "gcd":
         correct_C = _matched(counts_CP)
@@ -56,7 +65,7 @@ def accuracy(counts_CP: np.ndarray, num_seen: int, protocol: str = "trssl") -> A
         novel = _matched(counts_CP[num_seen:, first_id:]).sum()
         total = _matched(counts_CP).sum()
     else:
-        raise ValueError(f"{protocol}: not one of {', '.join(PROTOCOLS)}")
+        raise ValueError(f"{protocol}: unknown protocol; use one of {', '.join(PROTOCOLS)}")
     return Accuracy(
         seen=_per_cent(seen, counts_CP[:num_seen].sum()),
         novel=_per_cent(novel, counts_CP[num_seen:].sum()),
@@ -65,12 +74,17 @@ def accuracy(counts_CP: np.ndarray, num_seen: int, protocol: str = "trssl") -> A
 
 
 def novel_as_seen(counts_CP: np.ndarray, num_seen: int) -> float | None:
-    """Per cent of the novel samples that were predicted as a seen class."""
+    """Return the per cent of novel samples that are predicted as a seen class, or None without novel samples."""
     return _per_cent(counts_CP[num_seen:, :num_seen].sum(), counts_CP[num_seen:].sum())
 
 
 def normalised_mutual_information(counts_CP: np.ndarray) -> float | None:
-    """I(class; id) over the mean of the two entropies; 1 where both are constant, as in scikit-learn."""
+    """Return the normalised mutual information (NMI) of true classes and predicted ids::
+
+        NMI = 2 I(class; id) / (H(class) + H(id))
+
+    It is 1 if both are constant, as in scikit-learn, and None without samples.
+    """
     total = counts_CP.sum()
     if total == 0:
         return None
@@ -83,7 +97,12 @@ def normalised_mutual_information(counts_CP: np.ndarray) -> float | None:
 
 
 def adjusted_rand_index(counts_CP: np.ndarray) -> float | None:
-    """Agreement over pairs of samples, corrected for chance; 1 where both partitions are trivial."""
+    """Return the adjusted Rand index (ARI): the agreement over pairs of samples, corrected for chance::
+
+        ARI = (pairs together in both - expected) / (mean pairs together in one - expected)
+
+    It is 1 if both partitions are trivial, and None without samples.
+    """
     total = counts_CP.sum()
     if total == 0:
         return None
@@ -96,7 +115,7 @@ def adjusted_rand_index(counts_CP: np.ndarray) -> float | None:
 
 
 def _matched(counts_CP: np.ndarray) -> np.ndarray:
-    """For each class, the samples on its id in the one-to-one matching that makes the most correct."""
+    """Return (C,) the number of correct samples of each class, in the one-to-one matching with the most in total."""
     correct_C = np.zeros(len(counts_CP), dtype=np.int64)
     classes, ids = linear_sum_assignment(counts_CP, maximize=True)
     correct_C[classes] = counts_CP[classes, ids]
@@ -104,12 +123,12 @@ def _matched(counts_CP: np.ndarray) -> np.ndarray:
 
 
 def matched_columns(counts_CP: np.ndarray) -> np.ndarray:
-    """(C,) for each class the id that it gets in that matching; there must be an id for each."""
+    """Return (C,) the id of each class in the one-to-one matching with the most correct samples; needs C <= P."""
     return linear_sum_assignment(counts_CP, maximize=True)[1]
 
 
 def score_text(score: float | None) -> str:
-    """As tables show it."""
+    """Format a score for a table: one decimal, or `-` for None."""
     return "-" if score is None else f"{score:.1f}"
 
 
@@ -117,9 +136,9 @@ def _per_cent(part: int, whole: int) -> float | None:
     return 100 * float(part) / float(whole) if whole else None
 
 
-def _entropy(shares: np.ndarray) -> float:
-    shares = shares[shares > 0]
-    return float(-(shares * np.log(shares)).sum())
+def _entropy(probabilities: np.ndarray) -> float:
+    probabilities = probabilities[probabilities > 0]
+    return float(-(probabilities * np.log(probabilities)).sum())
 
 
 def _pairs(count):

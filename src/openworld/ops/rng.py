@@ -1,7 +1,7 @@
-"""The only source of randomness: every draw is a function of (seed, purpose, counters).
+"""The only source of randomness. Every draw is a function of (seed, purpose, counters).
 
-Nothing is carried from one draw to the next, so the step number *is* the random state: a run that was
-stopped and resumed draws exactly what it would have drawn.
+No state passes from one draw to the next, so the step number is the whole random state. A run that was stopped and
+resumed therefore draws exactly the same numbers as a run without a stop.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import torch
 
 
 def derived_seed(seed: int, purpose: str, *counters: int) -> int:
-    """63 bits that depend on every argument, the same on every machine and in every release.
+    """Return a 63-bit seed that depends on every argument. It is the same on every machine and in every release.
 
     >>> derived_seed(0, "mixup", 7) == derived_seed(0, "mixup", 7) != derived_seed(0, "mixup", 8)
     True
@@ -20,5 +20,5 @@ def derived_seed(seed: int, purpose: str, *counters: int) -> int:
 
 
 def generator(seed: int, purpose: str, *counters: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A fresh torch generator for one purpose at one point of a run."""
+    """Return a new torch generator for one purpose at one point of a run."""
     return torch.Generator(device).manual_seed(derived_seed(seed, purpose, *counters))

@@ -1,4 +1,4 @@
-"""The learning-rate schedule, the horizon of the averaged weights, and the pace of single parameters."""
+"""The learning-rate schedule, the decay of the averaged weights, and the learning rates of single parameters."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from openworld.core.config import Training
 
 
 def warmup_and_cosine(step: int, training: Training) -> float:
-    """Linear warm-up to the base rate, then a cosine to zero at the end of the run."""
+    """Return the learning rate of a step: a linear warm-up to `training.lr`, then a cosine to zero at the last step."""
     warmup_steps = training.warmup * training.steps
     if step < warmup_steps:
         return training.lr * (step + 1) / math.ceil(warmup_steps)
@@ -16,12 +16,16 @@ def warmup_and_cosine(step: int, training: Training) -> float:
 
 
 def averaging_decay(training: Training) -> float:
-    """The decay of the averaged weights, from a horizon over which an average still is a network.
+    """Return the decay of the averaged weights::
 
-    SGD with momentum m turns the weights over in about (1 - m) / (lr x weight decay) steps. An average
-    over more than a twentieth of that mixes networks that have little in common and is none itself
-    (docs/log.md), and one over more than a twentieth of the run lags behind the schedule. Muon turns a matrix by no
-    more than its rate in a step: an average over 1.7 radians was sound (docs/log.md), and two are allowed.
+        decay = 1 - 1 / horizon
+        horizon = min((1 - momentum) / (lr x weight decay), 40 / muon, steps) / 20, at least 1 step
+
+    SGD with momentum replaces the weights in about (1 - momentum) / (lr x weight decay) steps. An average over more
+    than a twentieth of that mixes networks that have little in common, and is not a working network. An average over
+    more than a twentieth of the run lags behind the schedule. Muon rotates a matrix by at most its learning rate in a
+    step. An average over a rotation of 1.7 radians worked, and 2 radians are allowed
+    (docs/findings.md#finding-averaging-horizon).
     """
     turnover = (1 - training.momentum) / max(training.lr * training.weight_decay, 1e-12)
     turnover = min(turnover, 40 / max(training.muon, 1e-12))
@@ -34,6 +38,6 @@ class Pace:
     """How fast a parameter is trained, as factors of the run's own settings."""
 
     rate: float = 1.0
-    """Of the learning rate, SGD's or Muon's."""
+    """Factor of the learning rate, for SGD and for Muon."""
     decay: float = 1.0
-    """Of the weight decay."""
+    """Factor of the weight decay."""

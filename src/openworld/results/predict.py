@@ -88,8 +88,9 @@ def _predict(model: Model, samples: Sources, num_views: int) -> Iterator[Predict
 def _predict_batch(model: Model, samples: Tensor, num_views: int) -> Iterator[tuple]:
     """Yield prediction, confidence, uncertainty and runner-up of each sample."""
     uncertainties = model.uncertainty(samples, num_views).tolist() if num_views else itertools.repeat(None)
-    for answer, uncertainty in zip(top_predictions(model.probabilities(samples), model.classes), uncertainties, strict=False):
-        yield answer.prediction, answer.confidence, uncertainty, answer.runner_up
+    best = top_predictions(model.probabilities(samples), model.classes)
+    for top, uncertainty in zip(best, uncertainties, strict=False):
+        yield top.prediction, top.confidence, uncertainty, top.runner_up
 
 
 # Finding the samples --------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""The training loop: the learner, the optimiser, the averaged model, and what a step costs.
+"""The training loop: the learner, the optimiser, the averaged model, and the cost of a step.
 
-`loop.train` goes from a configuration and a run folder to a summary. `learner.Learner` makes one step.
+`loop.train` takes a configuration and a run folder and returns a summary. `learner.Learner` makes one training step.
 It may import every room above: `core`, `compute`, `ops`, `data`, `nets`, `methods` and `runs`.
 """

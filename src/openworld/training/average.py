@@ -13,30 +13,31 @@ from openworld.ops.schedule import averaging_decay
 
 
 class Average:
-    """The averaged model: a running mean of the weights, for evaluation and for the uncertainty.
+    """The averaged model: an exponential moving average of the weights, for evaluation and for the uncertainty.
 
-    Only weights are averaged; what a head keeps in buffers is taken over as it is. Means of BatchNorm statistics are
-    not the statistics of the mean network, so they are measured afresh (`recalibrate`) before the model is used.
+    Only weights are averaged. Other buffers of the head are copied from the trained network. The mean of BatchNorm
+    statistics is not the statistics of the mean network, so `recalibrate` measures them again before the model is used.
     """
 
     def __init__(self, network: Network, training: Training):
         self.network = copy.deepcopy(network).eval().requires_grad_(False)
         self.decay = averaging_decay(training)
         self.norms = [m for m in self.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-        measured = {id(buffer) for norm in self.norms for buffer in norm.buffers()}
-        self.taken_over = [name for name, buffer in self.network.head.named_buffers() if id(buffer) not in measured]
+        statistics = {id(buffer) for norm in self.norms for buffer in norm.buffers()}
+        self.copied = [name for name, buffer in self.network.head.named_buffers() if id(buffer) not in statistics]
 
     def share(self, step: int) -> float:
-        """By how much the average moves towards the weights of a step."""
-        return 1 - min(self.decay, (1 + step) / (10 + step))  # young weights soon are no use
+        """Return the weight of the trained network in the update of a step: 1 - decay, and more in the first steps."""
+        return 1 - min(self.decay, (1 + step) / (10 + step))  # early weights are soon out of date
 
     @torch.no_grad()
     def update(self, network: Network, share: Tensor) -> None:
-        mine = list(self.network.parameters())
-        moves = torch._foreach_sub(list(network.parameters()), mine)
+        """Move the average towards the trained network: average += share * (weights - average)."""
+        averaged = list(self.network.parameters())
+        moves = torch._foreach_sub(list(network.parameters()), averaged)
         torch._foreach_mul_(moves, share)
-        torch._foreach_add_(mine, moves)
-        for name in self.taken_over:
+        torch._foreach_add_(averaged, moves)
+        for name in self.copied:
             self.network.head.get_buffer(name).copy_(network.head.get_buffer(name))
 
     @torch.no_grad()
@@ -45,11 +46,13 @@ class Average:
         momenta = [norm.momentum for norm in self.norms]
         for norm in self.norms:
             norm.reset_running_stats()
-            norm.momentum = None  # the plain mean over the batches
+            norm.momentum = None  # torch then takes the plain mean over the batches
         self.network.train()
         with without_compiling():
             for images in batches:
                 self.network(images)
-        for norm, momentum in zip(self.norms, momenta, strict=True):  # without one, a teacher would wait for the device
+        # A method may use the averaged model as a teacher in training mode. Without a momentum, BatchNorm would make
+        # the host wait for the device there.
+        for norm, momentum in zip(self.norms, momenta, strict=True):
             norm.momentum = momentum
         self.network.eval()

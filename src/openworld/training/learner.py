@@ -1,4 +1,4 @@
-"""All that changes while training, and one step of it."""
+"""The learner: everything that changes during training, and one training step."""
 
 import functools
 import sys
@@ -29,105 +29,129 @@ from openworld.training.meter import Meter
 from openworld.training.optimiser import Optimiser
 
 RECALIBRATION_BATCHES = 8
+"""Number of batches on which the BatchNorm statistics of the averaged model are measured."""
 
 
 class Learner:
-    """All that changes while training: the network, its average, the optimiser, the method's state, the means."""
+    """Everything that changes during training: network, averaged model, optimiser, state of the method, logged means.
+
+    `learn` makes one step. `end_epoch` does the method's work at the end of an epoch. `save` and `restore` write and
+    read a checkpoint.
+    """
 
     def __init__(self, config: Config, data: TrainingSet, runtime: Runtime):
         set_up(runtime.device, runtime.compile, runtime.deterministic)
-        kind, training = config.options.method(), config.training
-        kind.refuse(config, data)
+        method_class, training = config.options.method(), config.training
+        method_class.refuse(config, data)
         self.training = training
-        self.batches = Batches(data, training, config.seed, kind.views(config), kind.uses_labels)
+        views = method_class.views(config)
+        self.batches = Batches(data, training, config.seed, views, method_class.uses_labels)
         network = network_of(config, data.shown_shape, data.num_seen, data.num_classes, data.mean, data.std)
         self.network = network.to(data.device)
         self.average = Average(self.network, training)
-        self.method = kind(config, data)
-        refuse_parameters(self.method)
+        self.method = method_class(config, data)
+        check_no_parameters(self.method)
         self.optimiser = Optimiser(self.network, training, self.pace)
-        self.compiled: Path | None = None
+        self.compiled_file: Path | None = None
         if runtime.compile:
             sizes = training.batch_labelled, training.batch_unlabelled, training.norm_rows
             kind_of_work = config.method, training.network, training.augment, data.unlabelled.shape, sizes
-            self.compiled = compiled_path(data.device, *kind_of_work)
-            load_compiled(self.compiled)
-            tell_of_compiling(runtime.quiet)
-        self.recorder = GraphRunner()
-        self.answering: Network | None = None
+            self.compiled_file = compiled_path(data.device, *kind_of_work)
+            load_compiled(self.compiled_file)
+            announce_compilation(runtime.quiet)
+        self.run_step = GraphRunner()
+        self.answering: Network | None = None  # the averaged model for inference, created at its first use
         self.meter = Meter()
-        self.relayed: list[int] = []  # the steps from which it was carried on elsewhere, by relay.py
+        self.relayed: list[int] = []  # the steps at which benchmarks/relay.py moved the run to another machine
         self.step = 0
-        self.has_learnt = False
+        self.has_made_a_step = False
 
     def learn(self) -> None:
-        """One step. Everything that differs from other steps is drawn here; the rest is the same work every time."""
-        batches = self.batches
-        pace = self.step, self.learning_rate(self.step), self.average.share(self.step)
-        draws = torch.tensor(pace, dtype=torch.float64), *self.method.draw(batches.rows, self.step)
-        drawn = batches.draw(self.step).tensors
-        inputs = *(stage(each, batches.data.device) for each in draws), *drawn
+        """Make one training step.
+
+        The host computes here what differs from step to step: the learning rate, the random draws and the samples. The
+        rest, `advance`, is the same work in every step. On a GPU it is captured once as a CUDA graph and replayed.
+        """
+        device = self.batches.data.device
+        numbers = self.step, self.learning_rate(self.step), self.average.share(self.step)
+        draws = torch.tensor(numbers, dtype=torch.float64), *self.method.draw(self.batches.rows, self.step)
+        samples = self.batches.draw(self.step).tensors
+        inputs = *(stage(draw, device) for draw in draws), *samples
         advance = functools.partial(self.advance, len(draws))
-        self.meter.add(self.recorder(advance, *inputs))
-        if not self.has_learnt:
-            refuse_unreached(self.method, self.network)
-            self.has_learnt = True
+        self.meter.add(self.run_step(advance, *inputs))
+        if not self.has_made_a_step:
+            check_every_weight_is_trained(self.method, self.network)
+            self.has_made_a_step = True
         self.step += 1
 
-    def pace(self, name: str) -> Pace | None:
-        """How a parameter of the network is trained, by its name; None: not at all."""
-        return None if name.startswith(self.method.fitted) else self.method.pace(name)
-
-    def learning_rate(self, step: int) -> float:
-        return self.method.learning_rate(step, self.training)
-
     def advance(self, num_draws: int, *inputs: Tensor) -> dict[str, Tensor]:
-        """From what was drawn to new weights, without the host; scalars worth a line in the record."""
-        pace, *draws = inputs[:num_draws]
+        """Compute the loss, update the weights and the averaged model, and return scalars for the log.
+
+        The host never waits for the device here.
+
+        Args:
+            num_draws: how many of the inputs are draws.
+            inputs: first the draws: a tensor (step, learning rate, share of the average), then those of the method.
+                After them come the tensors of the batch (`Drawn`).
+        """
+        numbers, *draws = inputs[:num_draws]
         with torch.no_grad():
             batch = self.batches.shown(Drawn.of(inputs[num_draws:]))
         teacher = {"teacher": self.average.network.train()} if self.method.uses_teacher else {}
         result = self.method.loss(self.network, batch, *draws, **teacher)
-        step, rate, share = pace.unbind()
+        step, rate, share = numbers.unbind()
         gradient_norm = self.optimiser.update(result.loss, rate, step)
         self.average.update(self.network, share)
         return {"loss": result.loss.detach(), "gradient_norm": gradient_norm, **result.logs}
 
+    def pace(self, name: str) -> Pace | None:
+        """Return how fast a parameter of the network is trained, by its name. None: the optimiser does not train it."""
+        return None if name.startswith(self.method.fitted) else self.method.pace(name)
+
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return self.method.learning_rate(step, self.training)
+
     def save_compiled(self) -> None:
-        """For the next process."""
-        if self.compiled:
-            save_compiled(self.compiled)
+        """Write the compiled code to the cache for the next process, if this process compiles."""
+        if self.compiled_file:
+            save_compiled(self.compiled_file)
 
     def recalibrate_average(self) -> None:
-        """Make the averaged model fit for use: its BatchNorm statistics are those of the latest batches.
+        """Measure the BatchNorm statistics of the averaged model on the latest batches. It is usable after that.
 
-        With their labelled rows, as when it learns (but neither mixed nor strengthened): without those rows its answers
-        would lean to seen classes.
+        The batches include their labelled rows, as in training (but without mixup and without strong views). Without
+        these rows, the predictions would lean towards seen classes.
         """
         recent = range(max(self.step - RECALIBRATION_BATCHES, 0), self.step)
         self.average.recalibrate(self.batches.at(step).images for step in recent)
 
     def end_epoch(self) -> Network:
-        """What the method does once an epoch; returns the averaged model as it answers after that."""
+        """Do the method's work at the end of an epoch. Return the averaged model for inference, after that work."""
         average = self.inference_average()
         self.method.end_epoch(average, self.batches, self.step)
         fitted = {name: value for name, value in average.state_dict().items() if name.startswith(self.method.fitted)}
-        for network in (self.network, self.average.network):  # the average of what stays as it is, is that
-            own = network.state_dict()
+        # The optimiser does not change fitted tensors, so their average is the tensors themselves
+        for network in (self.network, self.average.network):
+            tensors = network.state_dict()
             for name, value in fitted.items():
-                own[name].copy_(value)
+                tensors[name].copy_(value)
         return average
 
     def inference_average(self) -> Network:
-        """The averaged model as it answers now; always the same object, for the sake of what was recorded with it."""
-        answering = inference_copy(self.average.network)
+        """Return the present averaged model for inference.
+
+        It is the same object in every call, because captured CUDA graphs refer to its tensors.
+        """
+        latest = inference_copy(self.average.network)
         if self.answering is None:
-            self.answering = answering
+            self.answering = latest
         else:
-            self.answering.load_state_dict(answering.state_dict())
+            self.answering.load_state_dict(latest.state_dict())
         return self.answering
 
     def save(self, run: RunFolder) -> None:
+        """Write a checkpoint of the present step into the run folder."""
         parts = {
             "model": self.network.state_dict(),
             "average": self.average.network.state_dict(),
@@ -136,8 +160,18 @@ class Learner:
         }
         checkpoint.save(run.checkpoints, self.step, parts, {"meter": self.meter.state(), "relayed": self.relayed})
 
-    def take_body(self, saved: checkpoint.Checkpoint) -> None:
-        """Begin with the averaged network of another run, all but its head."""
+    def restore(self, saved: checkpoint.Checkpoint) -> None:
+        """Continue from a checkpoint of this run."""
+        saved.load_into(self.network, "model")
+        saved.load_into(self.average.network, "average")
+        saved.load_into(self.method, "method")
+        self.optimiser.load(saved.tensors("optimizer"))
+        self.meter.load(saved.state["meter"], self.network.mean.device)
+        self.relayed = saved.state.get("relayed", [])
+        self.step = saved.step
+
+    def load_body(self, saved: checkpoint.Checkpoint) -> None:
+        """Load the body of another run's averaged model as initial weights. The head keeps its own."""
         body = {
             name.removeprefix("body."): tensor
             for name, tensor in saved.tensors("average").items()
@@ -147,41 +181,37 @@ class Learner:
             network.body.load_state_dict(body)
 
     def begin_with_clusters(self) -> None:
-        """The head begins with what the features tell of the classes: a drawn one has to find that first."""
+        """Initialise the head by clusters of the features. A random head would have to find these classes first."""
         data = self.batches.data
         source = generator(self.batches.seed, "clusters", device=data.device)
         centres = clustered_head(inference_copy(self.average.network), data, source)
         for network in (self.network, self.average.network):
             self.method.begin(network.head, centres)
 
-    def restore(self, saved: checkpoint.Checkpoint) -> None:
-        saved.load_into(self.network, "model")
-        saved.load_into(self.average.network, "average")
-        saved.load_into(self.method, "method")
-        self.optimiser.load(saved.tensors("optimizer"))
-        self.meter.load(saved.state["meter"], self.network.mean.device)
-        self.relayed = saved.state.get("relayed", [])
-        self.step = saved.step
+
+def check_no_parameters(method: Method) -> None:
+    """Raise a TypeError if the method itself has parameters: the optimiser would not train them."""
+    parameters = [name for name, _ in method.named_parameters()]
+    if parameters:
+        raise TypeError(
+            f"{type(method).__name__}.{parameters[0]}: a method must not have weights of its own; "
+            "put them into the head that it builds"
+        )
 
 
-def refuse_parameters(method: Method) -> None:
-    """Before they are trained by nobody."""
-    own = [name for name, _ in method.named_parameters()]
-    if own:
-        raise TypeError(f"{type(method).__name__}.{own[0]}: a method's weights belong into the head that it builds")
-
-
-def refuse_unreached(method: Method, network: Network) -> None:
-    """After a step: weights that the loss does not reach would answer as they were drawn, and nobody would notice."""
+def check_every_weight_is_trained(method: Method, network: Network) -> None:
+    """Raise a TypeError after a step if a weight got no gradient. It would silently keep its random initial value."""
     for name, weights in network.named_parameters():
         if weights.requires_grad and weights.grad is None:
-            way_out = "train it, freeze it (`pace`), set it in `end_epoch` (`fitted`), or leave it out"
-            raise TypeError(f"the loss of {type(method).__name__} does not reach {name} of the network: {way_out}")
+            raise TypeError(
+                f"the loss of {type(method).__name__} gives no gradient to {name} of the network: "
+                "train it, freeze it (`pace`), set it in `end_epoch` (`fitted`), or leave it out"
+            )
 
 
 @functools.cache
-def tell_of_compiling(quiet: bool) -> None:
-    """Once in a process."""
+def announce_compilation(quiet: bool) -> None:
+    """Print, once in a process, that the training step will be compiled."""
     if not quiet:
-        message = "compiling the training step: up to a minute, less where it was kept from before"
-        print(f"{message} ({named('compile', 'off')} does without)", file=sys.stderr, flush=True)
+        message = "compiling the training step: this takes up to a minute, less if the compiled code is cached"
+        print(f"{message} ({named('compile', 'off')} trains without it)", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The training loop: from a configuration and a run folder to a summary."""
+"""The training loop: from a configuration and a run folder to a summary. `train` is the place to start reading."""
 
 import time
 from typing import Any
@@ -24,135 +24,171 @@ from openworld.training.learner import Learner
 from openworld.training.meter import Meter
 
 STEPS_BETWEEN_CHECKS = 50
-"""On a GPU, asking whether all is finite waits for the device, so it is requested now and then."""
+"""On a GPU, the check for finite values waits for the device, so it is not made at every step."""
 
 
 def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | None = None) -> dict[str, Any]:
-    """Train until the configuration's last step, from the newest sound checkpoint if there is one.
+    """Train a run to the last step of its configuration, write its results, and return its summary.
 
-    `world` is the problem that the configuration poses, where it is at hand already.
+    If the run has an undamaged checkpoint, training resumes from the newest one. An epoch is `epoch_steps` steps. After
+    each epoch, training evaluates the network and the averaged model, writes a line of metrics and saves a checkpoint.
+    SIGINT and SIGTERM end training after the current step, with a checkpoint, by an `Interrupted` exception.
+
+    Args:
+        config: the configuration of the run.
+        run: the run folder.
+        runtime: the device and how data gets to it.
+        world: the problem of the configuration, if the caller has loaded it already.
     """
+    # 1. Load the data and build everything that training changes.
     world = world or load_problem(config, runtime, run.split())
     training, device = config.training, runtime.device
     learner = Learner(config, world.training, runtime)
     display = ProgressDisplay(training.steps, learner.batches.rows, runtime.quiet)
-    warn_of_weak_spots(config, world, display)
+    warn_about_setup(config, world, display)
+
+    # 2. Resume from a checkpoint, or start from the weights of another run (--start), or from random weights.
     saved = run.newest_checkpoint(display.warn)
     start = run.start(training.start) if training.start and saved is None else None
     if start:
-        start_from(start, learner, world, display)
+        load_start(start, learner, world, display)
+
     with run.lock_for_training(config, world.split_json(), device), StopSignals() as stop, display:
         if start:
             run.record_start(start)
         clock = start_or_resume(learner, run, saved, display)
-        first_in_stride = learner.step + CALLS_BEFORE_CAPTURE + 1
+        first_timed_step = learner.step + CALLS_BEFORE_CAPTURE + 1  # earlier steps compile and set up: they are slow
+
+        # 3. A method that is fitted once does all its work in one call of `end_epoch`.
         if not learner.method.makes_steps:
             record_epoch(learner, learner.end_epoch(), world, run, clock)
             learner.save(run)
+
+        # 4. All other methods make steps.
         while learner.step < training.steps:
             learner.learn()
-            if learner.step == first_in_stride:  # what the first steps set up says nothing about the others
+            if learner.step == first_timed_step:
                 display.begin(learner.step)
             stop_signal = stop.received
-            at_end_of_epoch = learner.step % training.epoch_steps == 0 or learner.step == training.steps
-            if device.type == "cpu" or at_end_of_epoch or stop_signal or learner.step % STEPS_BETWEEN_CHECKS == 0:
-                refuse_failure(learner, run, display)
-            if at_end_of_epoch or stop_signal:
+            is_end_of_epoch = learner.step % training.epoch_steps == 0 or learner.step == training.steps
+            if device.type == "cpu" or is_end_of_epoch or stop_signal or learner.step % STEPS_BETWEEN_CHECKS == 0:
+                stop_if_not_finite(learner, run, display)
+            if is_end_of_epoch or stop_signal:
                 learner.recalibrate_average()
-            if at_end_of_epoch:
+            if is_end_of_epoch:
                 average = learner.end_epoch()
-                line = record_epoch(learner, average, world, run, clock)
-                display.show(learner.step, line["loss"], line["average"])
+                metrics = record_epoch(learner, average, world, run, clock)
+                display.show(learner.step, metrics["loss"], metrics["average"])
                 learner.save_compiled()
-            elif display.due and learner.step > first_in_stride:
+            elif display.due and learner.step > first_timed_step:
                 display.show(learner.step, learner.meter.means()["loss"])
-            if at_end_of_epoch or stop_signal:
+            if is_end_of_epoch or stop_signal:
                 learner.save(run)
             if stop_signal:
                 run.record_seconds(clock.seconds())
                 stop.obey(learner.step)
+
+        # 5. Write the results. `obey` ends training here too if a signal has arrived in the meantime.
         stop.obey(learner.step)
         average = learner.inference_average()
-        sizes = write_answers(average, world, learner, config, run)
+        sizes = write_outputs_and_predictions(average, world, learner, config, run)
         stop.obey(learner.step)
         summary = summarise(learner, average, world, sizes, config, run, clock)
-        stop.obey(learner.step)  # the run is finished, but another may be about to begin with it
+        stop.obey(learner.step)  # this run is finished, but the caller might start another one from it
         return summary
 
 
 class Clock:
-    """Seconds of training, those before a resumption included."""
+    """Measure the seconds of training, including the seconds before a resumption."""
 
     def __init__(self, before: float):
         self.started = time.monotonic() - before
 
     def seconds(self) -> float:
+        """Return the seconds of training so far."""
         return round(time.monotonic() - self.started, 2)
 
 
-def start_or_resume(learner: Learner, run: RunFolder, saved: Checkpoint | None, display: ProgressDisplay) -> Clock:
-    before = run.seconds()
-    makes_steps = learner.method.makes_steps
-    if saved is None and makes_steps:
-        learner.save(run)  # shows at once whether there is room and permission
-    elif saved:
-        learner.restore(saved)
-        run.record_seconds(before)  # those too of which a damaged checkpoint lost the steps, and now the metrics
-    run.rewind_metrics(learner.step if makes_steps else -1)  # what is fitted once is fitted again
-    display.begin(learner.step)
-    return Clock(before)
-
-
-def start_from(other: RunFolder, learner: Learner, world: OpenWorld, display: ProgressDisplay) -> None:
-    """Begin with the network of another run, which must be of the same kind, and have seen no other labels."""
-    if not other.exists:
-        raise UserError(f"{other.path}, with which the run was to begin, is gone: start a new run")
-    has_start = other.config().training.start not in (None, FEATURES_RUN)  # which may have seen those of its own split
-    uses_labels = other.config().options.method().uses_labels
-    may_know_labels = uses_labels or has_start
-    if may_know_labels and other.split_and_facts()[0] != world.split:
-        raise UserError(f"{named('start', str(other.path))}: it was trained on other labels than this run has")
-    saved = other.newest_checkpoint(display.warn)
-    if saved is None:
-        raise UserError(f"{named('start', str(other.path))}: it has no sound checkpoint")
-    try:
-        learner.take_body(saved)
-    except RuntimeError:
-        told = "its network is of another kind, or for other images"
-        raise UserError(f"{named('start', str(other.path))}: {told}") from None
-    if not uses_labels:  # features alone: classes are still to be found in them
-        learner.begin_with_clusters()
-
-
-def warn_of_weak_spots(config: Config, world: OpenWorld, display: ProgressDisplay) -> None:
+def warn_about_setup(config: Config, world: OpenWorld, display: ProgressDisplay) -> None:
+    """Warn about a large network on a CPU, and about classes with a single labelled image."""
     network = config.training.network
     if world.training.device.type == "cpu" and network.startswith("resnet"):
-        display.warn(f"there is no GPU, and on a CPU a {network} learns slowly: {named('steps')} shortens the run")
+        display.warn(f"{network} trains slowly on a CPU: shorten the run with {named('steps')}, or use a GPU")
     counts = torch.bincount(world.training.labels, minlength=world.training.num_seen).tolist()
     single = [name for name, count in zip(world.class_names, counts, strict=False) if count == 1]
     if single:
-        display.warn(f"only one labelled image for class {', '.join(single)}: expect it to be learnt badly")
+        display.warn(f"only one labelled image for class {', '.join(single)}: expect low accuracy")
 
 
-def refuse_failure(learner: Learner, run: RunFolder, display: ProgressDisplay) -> None:
+def load_start(other: RunFolder, learner: Learner, world: OpenWorld, display: ProgressDisplay) -> None:
+    """Load initial weights from another run (`--start`): its body, and a head from clusters if it used no labels.
+
+    Raise a UserError if the network of the other run does not fit, or if the other run may have used labels that this
+    run does not have.
+    """
+    if not other.exists:
+        raise UserError(f"{other.path} is missing: this run takes its initial weights from there. Start a new run")
+    uses_labels = other.config().options.method().uses_labels
+    # The other run may itself have started from a run that used the labels of its split
+    has_start = other.config().training.start not in (None, FEATURES_RUN)
+    may_know_labels = uses_labels or has_start
+    if may_know_labels and other.split_and_facts()[0] != world.split:
+        raise UserError(
+            f"{named('start', str(other.path))}: that run was trained on other labels than this run has; "
+            "use a run with the same split"
+        )
+    saved = other.newest_checkpoint(display.warn)
+    if saved is None:
+        raise UserError(f"{named('start', str(other.path))}: that run has no undamaged checkpoint; use another run")
+    try:
+        learner.load_body(saved)
+    except RuntimeError:
+        raise UserError(
+            f"{named('start', str(other.path))}: that run has another network, or images of another kind; "
+            "use a run with the same network and the same kind of images"
+        ) from None
+    if not uses_labels:  # the other run learnt only features, so the classes must still be found in them
+        learner.begin_with_clusters()
+
+
+def start_or_resume(learner: Learner, run: RunFolder, saved: Checkpoint | None, display: ProgressDisplay) -> Clock:
+    """Save the first checkpoint, or restore the given one. Return the clock of the run."""
+    seconds_before = run.seconds()
+    makes_steps = learner.method.makes_steps
+    if saved is None and makes_steps:
+        learner.save(run)  # a full disk or a missing permission shows at once
+    elif saved:
+        learner.restore(saved)
+        # If a newer checkpoint is damaged, `rewind_metrics` removes lines below. Their time still counts.
+        run.record_seconds(seconds_before)
+    run.rewind_metrics(learner.step if makes_steps else -1)  # a method that is fitted once is fitted again
+    display.begin(learner.step)
+    return Clock(seconds_before)
+
+
+def stop_if_not_finite(learner: Learner, run: RunFolder, display: ProgressDisplay) -> None:
+    """Raise a UserError if the loss or a gradient was not finite. The optimiser made no update since then."""
     step = learner.optimiser.failure()
     if step is not None:
         last_good = run.newest_checkpoint(display.warn)
         raise UserError(
-            f"the loss or its gradient is not finite at step {step}: that update was refused; "
-            f"the last good checkpoint is {last_good.path if last_good else 'none'}; "
-            f"a lower {named('lr')} or {named('muon')} may help"
+            f"the loss or its gradient is not finite at step {step}, so training stopped before that update. "
+            f"The last good checkpoint is {last_good.path if last_good else 'none'}. "
+            f"A lower {named('lr')} or {named('muon')} may help"
         )
 
 
 def record_epoch(learner: Learner, average: Network, world: OpenWorld, run: RunFolder, clock: Clock) -> dict[str, Any]:
-    """A line of metrics: means over the epoch, and accuracies of student and averaged model side by side."""
+    """Write and return a line of metrics: means over the epoch, and the accuracies of both networks.
+
+    `average` in the line is the averaged model, `student` is the network that is trained.
+    """
     part = world.evaluated_part
 
     def scores_of(network: Network) -> dict[str, float | None] | None:
         return progress_scores(network, world.truths[part], world.training) if part else None
 
-    line = {
+    metrics = {
         "step": learner.step,
         "seconds": clock.seconds(),
         **({"lr": learner.learning_rate(learner.step - 1)} if learner.step else {}),
@@ -160,15 +196,18 @@ def record_epoch(learner: Learner, average: Network, world: OpenWorld, run: RunF
         "average": scores_of(average),
         "student": scores_of(inference_copy(learner.network)),
     }
-    run.add_metrics(line)
+    run.add_metrics(metrics)
     learner.meter = Meter()
-    return line
+    return metrics
 
 
-def write_answers(
+def write_outputs_and_predictions(
     average: Network, world: OpenWorld, learner: Learner, config: Config, run: RunFolder
 ) -> dict[str, int]:
-    """What the model says of every unlabelled and test sample; gives how many unlabelled ones each class got."""
+    """Write the outputs and predictions for all unlabelled and test samples.
+
+    Return how many unlabelled samples are predicted as each class.
+    """
     outputs, classes = compute_outputs(average, world, learner.batches, config), Classes.of(run)
     write_outputs(run, outputs)
     write_predictions(run, outputs, classes, config.answers.temperature)
@@ -184,7 +223,10 @@ def summarise(
     run: RunFolder,
     clock: Clock,
 ) -> dict[str, Any]:
-    """The result of the run's last step, under the strict protocol; the other protocols beside it."""
+    """Write and return the summary: the accuracies of the averaged model after the last step, and what was trained.
+
+    `seen`, `novel` and `all` follow the strict protocol (trssl). `protocols` has the accuracies of all protocols.
+    """
     problem = config.problem
     scores = evaluate_part(average, world, world.evaluated_part)
     summary = {
