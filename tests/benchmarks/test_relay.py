@@ -135,8 +135,8 @@ def test_the_same_run_gives_the_same_bytes_at_any_time(stopped, monkeypatch):
 def test_a_carried_run_finishes_and_names_every_relay(stopped, capsys):
     twice = carried(interrupted_again(carried(stopped), step=7), "twice")
     assert run("train", "--resume", "--out", twice.path, "--device", "cpu", "--quiet") == 0
-    told = capsys.readouterr().out.splitlines()
-    assert "relayed at step 5, 7: the averaged model and momentum began again there" in told
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("relayed at step 5, 7: ") for line in lines)
     summary = twice.summary()
     assert (summary["relayed"], summary["steps"]) == ([5, 7], 9)
     assert newest(twice).state["relayed"] == [5, 7]

@@ -299,7 +299,7 @@ def test_a_run_that_is_not_finished_answers_and_says_so(capsys):
     assert run("suggest", "r", "--count", 2, *HERE) == 0
     captured = capsys.readouterr()
     assert captured.err.count("is not finished: this is step 2 of 4") == 1
-    assert "put their labels into your data" in captured.out
+    assert "add their labels to your data" in captured.out
     assert len(rows_of("r/to-label.csv")) == 2
 
 
