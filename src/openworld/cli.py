@@ -1,4 +1,4 @@
-"""The command line: `openworld COMMAND`. Nothing here imports torch until a command runs."""
+"""The command line: `openworld COMMAND`. It imports torch only when a command runs."""
 
 import io
 import os
@@ -23,28 +23,29 @@ from openworld.commands import (
 from openworld.commands.common import TOO_LITTLE_MEMORY, Parser, fail
 from openworld.core.errors import UserError
 
-# Read by OpenMP when torch is imported: how long a thread spins before it sleeps. By default so long that a step takes
-# 30 times as long as soon as another process wants a core; this long costs nothing on an idle machine (docs/log.md).
+# OpenMP reads this when torch is imported: how long a thread spins before it sleeps. The default is so long that a step
+# takes 30 times as long when another process wants a core. This value costs nothing on an idle machine
+# (docs/findings.md#finding-openmp-spin).
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit: 0, 2 for what the user can put right, 128 + n for signal n."""
+    """Run a command and exit with 0, with 2 for errors that the user can correct, or with 128 + n for signal n."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names may hold what a terminal's encoding does not
+            stream.reconfigure(errors="backslashreplace")  # a terminal's encoding may lack characters of a name
     try:
         parsed = make_parser().parse_args(arguments)
         sys.exit(parsed.command(parsed))
     except UserError as error:
         fail(str(error), 2)
-    except BrokenPipeError:  # whoever reads has seen enough, as `head` does
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + 13)
     except OSError as error:
         fail(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
     except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":  # torch's
+        if type(error).__name__ != "OutOfMemoryError":  # torch's class, by name: torch may not be imported
             raise
         fail(TOO_LITTLE_MEMORY, 2)
     except KeyboardInterrupt:
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def make_parser() -> Parser:
     parser = Parser(
-        prog="openworld", description="Classify the known classes, discover the new ones.", allow_abbrev=False
+        prog="openworld", description="Classify images of seen classes and discover novel classes.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"openworld {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)

@@ -187,7 +187,8 @@ def test_what_a_later_version_made_is_refused(sample, refused):
     path = sample / "stopped" / "config.toml"
     text = path.read_text()
     path.write_text("format = 99\n" + "".join(line for line in text.splitlines(True) if "format" not in line))
-    assert f"has format 99; this openworld reads up to {FORMAT}: update it" in refused("evaluate", sample / "stopped")
+    message = refused("evaluate", sample / "stopped")
+    assert f"config.toml has format 99; this openworld reads up to {FORMAT}" in message
     path.write_text(text)
     (checkpoint,) = (sample / "stopped" / "checkpoints").iterdir()
     state = json.loads((checkpoint / "state.json").read_text())
@@ -208,5 +209,5 @@ def test_nothing_may_be_missing_in_a_whole_configuration():
     text = write_toml(Config())
     for line in text.splitlines():
         if "=" in line and "format" not in line and "method" not in line:
-            with pytest.raises(UserError, match=f"lacks {line.split(' ')[0]}: it is damaged"):
+            with pytest.raises(UserError, match=f"config.toml is damaged: .* {line.split(' ')[0]}$"):
                 restored_config(tomllib.loads(text.replace(f"{line}\n", "")), "config.toml")

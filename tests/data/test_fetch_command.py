@@ -17,7 +17,7 @@ def test_a_benchmark_is_fetched_and_then_is_there(publish, tmp_path, capsys, mon
     assert "unpacking toys.tar.gz: " in captured.err
     assert everything_in(tmp_path) == WHOLE
     assert run("data", "fetch", "toy", "--data-dir", tmp_path) == 0
-    assert capsys.readouterr().out == f"toy was there already: {tmp_path / 'toys/toy'}\n"
+    assert capsys.readouterr().out == f"toy was already downloaded: {tmp_path / 'toys/toy'}\n"
 
 
 @pytest.mark.parametrize(

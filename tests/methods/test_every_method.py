@@ -225,7 +225,7 @@ def test_an_option_that_cannot_share_its_name_is_refused_when_flags_are_made(mon
     """The name belongs to a setting of all methods, or to an option of another kind."""
     clashing = Option("demanding", name, kind, default, "Clashes.")
     monkeypatch.setattr("openworld.commands.common.options", lambda *_: (*options("trssl"), clashing))
-    with pytest.raises(TypeError, match=f"the option demanding.{name} cannot share its name with .*{name}: rename it"):
+    with pytest.raises(TypeError, match=f"demanding.{name} cannot share its name with .*{name}"):
         make_parser()
 
 
@@ -236,7 +236,9 @@ def test_two_methods_may_have_an_option_of_one_name(capsys):
         assert RunFolder(Path(f"r{number}")).config().options.epsilon == 0.25
     capsys.readouterr()
     assert run("train", "--method", "trssl", "--demanding.epsilon", 0.25, "--out", "r3", *flags) == 2
-    assert "--demanding.epsilon is for --method demanding" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "--demanding.epsilon" in message
+    assert "--method demanding" in message
 
 
 def test_what_a_method_asks_for_it_gets():
@@ -332,7 +334,7 @@ def with_a_layer(method) -> None:
 
 
 def test_an_unknown_method_is_answered_with_the_nearest():
-    with pytest.raises(UserError, match=r"--method trsl: no such method; did you mean trssl\?"):
+    with pytest.raises(UserError, match=r"--method trsl: .*did you mean trssl\?"):
         Config(method="trsl")
     tree = {"format": 2, "method": "gone"}
     with pytest.raises(UserError, match="gone"):

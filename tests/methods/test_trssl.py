@@ -145,7 +145,8 @@ def test_a_shared_label_is_that_of_the_mean_of_both_views(data):
 
 def test_labels_that_are_shared_cannot_be_crossed_or_not(refused):
     told = refused("train", "--recipe", "pretrained", "--no-cross-labels", "--steps", 2, "--device", "cpu", "--quiet")
-    assert "--no-cross-labels does nothing where both views share one label: add --no-shared-labels" in told
+    assert "--no-cross-labels does nothing" in told
+    assert "add --no-shared-labels" in told
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,9 @@ def test_an_option_of_what_is_off_is_refused(refused, idle, off, told):
 @pytest.mark.parametrize("added", [["--queue", 16], ["--queue-from", 0.5], ["--balance"], ["--strong-views"]])
 def test_what_we_added_to_the_paper_is_refused_without_its_method(refused, added):
     told = refused("train", "--steps", 1, "--device", "cpu", "--quiet", *added)
-    assert f"{added[0]} is for --method trssl+: add that, or leave {added[0]} out" in told
+    assert f" {added[0]} " in told
+    assert "--method trssl+" in told
+    assert f"leave {added[0]} out" in told
 
 
 def test_the_queue_holds_the_latest_logits_of_each_view(data):
@@ -292,7 +295,7 @@ def test_there_are_no_stronger_views_of_features(refused, tmp_path):
     np.savez(tmp_path / "mine.npz", features=features, labels=np.arange(60) % 3 - 1)
     short = ("--method", "trssl+", "--steps", 2, "--device", "cpu", "--quiet")
     told = refused("train", tmp_path / "mine.npz", "--strong-views", *short)
-    assert "--strong-views: there are none of features" in told
+    assert "--strong-views works only with images" in told
 
 
 def test_the_excess_of_rows_is_how_often_a_class_is_met_over_how_often_it_is_there(data):

@@ -144,9 +144,8 @@ def test_links_and_odd_names_in_a_folder_are_no_reason_to_stop(capsys, digits_ru
 
 def test_what_is_not_ours_is_not_replaced(refused, capsys, digits_run, pictures):
     Path("mine.csv").write_text("path,label\npictures/0.png,zero\n")
-    assert "is not what openworld predict wrote before" in refused(
-        "predict", digits_run, "mine.csv", "--out", "mine.csv"
-    )
+    message = refused("predict", digits_run, "mine.csv", "--out", "mine.csv")
+    assert "--out mine.csv: the file exists" in message
     for name in ("a.csv", "a.jsonl"):
         for _ in range(2):
             assert run("predict", digits_run, pictures, "--out", name, "--views", 0, "--device", "cpu") == 0
@@ -226,12 +225,12 @@ def test_bad_input(refused, capsys, digits_copy, pictures):
         (("copy", "f.npz", pictures), "f.npz: an .npz file cannot be combined"),
         (("copy", pictures, "--views", 1), "--views 1: "),
         (("copy", pictures, "--out", "x.txt"), "must end in .csv or .jsonl"),
-        (("copy", pictures, "--out", "no/x.csv"), "there is no folder no"),
+        (("copy", pictures, "--out", "no/x.csv"), "--out no/x.csv: the folder no "),
     ):
         assert message in refused("predict", *arguments), arguments
     Path("x.csv").write_text("path,prediction,confidence,uncertainty,runner_up,error\nof an earlier day")
     assert run("predict", "copy", "broken.png", "--device", "cpu", "--out", "x.csv") == 2
-    assert "not one of 1 images can be used" in capsys.readouterr().err
+    assert "none of the 1 images" in capsys.readouterr().err
     assert Path("x.csv").read_text().endswith("of an earlier day")
     for path in digits_copy.checkpoints.glob("*/average.safetensors"):
         path.write_bytes(b"x" + path.read_bytes()[1:])
@@ -388,6 +387,6 @@ def test_without_a_change_classes_are_listed_and_nothing_is_written(capsys, digi
 def test_bad_names(refused, digits_copy):
     assert "novel-33 is not a novel class; did you mean novel-3?" in refused("name", "copy", "novel-33=x")
     assert "unknown argument --jsn" in refused("name", "copy", "--jsn", "novel-1=x")
-    assert "give it as CLASS=NAME" in refused("name", "copy", "novel-3")
+    assert "novel-3: write CLASS=NAME" in refused("name", "copy", "novel-3")
     assert "nowhere is not a run" in refused("name", "nowhere", "novel-1=x")
     assert digits_copy.read(NAMES) is None

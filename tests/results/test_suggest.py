@@ -301,7 +301,7 @@ def test_a_run_that_is_not_finished_answers_and_says_so(capsys):
     captured = capsys.readouterr()
     assert captured.err.count("is not finished") == 1
     assert "step 2 of 4" in captured.err
-    assert "put their labels into your data" in captured.out
+    assert "add their labels to your data" in captured.out
     assert len(rows_of("r/to-label.csv")) == 2
 
 

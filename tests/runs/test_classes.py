@@ -59,10 +59,11 @@ def test_it_is_told_which_classes_became_one(capsys):
     tell_what_was_put_together(van, van)
     assert capsys.readouterr().out == ""
     tell_what_was_put_together(van, van.renamed("novel-3", "van").renamed("novel-2", "dog"))
-    assert capsys.readouterr().out.splitlines() == [
-        "dog and novel-2 are one class now, dog; novel-2=novel-2 takes that back",
-        "novel-1 and novel-3 are one class now, van; novel-3=novel-3 takes that back",
-    ]
+    dog, van = capsys.readouterr().out.splitlines()
+    assert dog.startswith("dog and novel-2 are now one class, dog")
+    assert dog.endswith(" novel-2=novel-2")
+    assert van.startswith("novel-1 and novel-3 are now one class, van")
+    assert van.endswith(" novel-3=novel-3")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the commands share: a parser whose errors are one line, flags that mean the same everywhere, tables."""
+"""Shared parts of the commands: a parser with errors of one line, flags that several commands have, tables."""
 
 import argparse
 import shutil
@@ -22,12 +22,13 @@ TOO_LITTLE_MEMORY = "the GPU has too little memory"
 
 
 def fail(message: str, code: int) -> NoReturn:
+    """Print the message on standard error, in one line, and exit with the code."""
     print(f"openworld: {one_line(message)}", file=sys.stderr)
     sys.exit(code)
 
 
 def one_line(text: str) -> str:
-    """Names of files and classes may hold line breaks."""
+    """Return the text in one line: names of files and classes may contain line breaks."""
     return " ".join(text.splitlines())
 
 
@@ -36,14 +37,14 @@ def print_warning(message: str) -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors are one line, and a misspelt flag is answered with the nearest one."""
+    """A parser with errors of one line. For a misspelt flag it suggests the nearest one."""
 
     def error(self, message: str) -> NoReturn:
         fail(f"{message} (see {self.prog} --help)", 2)
 
     def parse_args(self, args=None, namespace=None):
         parsed, unknown = self.parse_known_args(args, namespace)
-        # argparse takes "as many words as there are" only from before the first flag: those after it belong there, too
+        # argparse takes the words of a `nargs="*"` argument only from before the first flag: add those after it
         for action in parsed.parser._positionals._group_actions if unknown else ():
             if action.nargs == "*":
                 words = [word for word in unknown if not word.startswith("-")]
@@ -56,6 +57,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_command(commands, name: str, run: Callable[[argparse.Namespace], int], summary: str) -> Parser:
+    """Add a command with the flag `--json`, and return its parser."""
     parser = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
     parser.set_defaults(command=run, parser=parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -63,49 +65,54 @@ def add_command(commands, name: str, run: Callable[[argparse.Namespace], int], s
 
 
 def add_verbs(commands, name: str, summary: str):
-    """A command that only stands for others, such as `data` for `data check` and `data show`."""
+    """Add a command that consists of other commands, such as `data` of `data check` and `data show`."""
     parser = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
     parser.set_defaults(parser=parser)
     return parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
 
 
 def add_data_flags(parser: Parser) -> None:
-    """Where data is found, and who decodes it."""
+    """Add the flags for the folder of the benchmarks and for the processes that decode images."""
     parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="the folder of the benchmarks [$OPENWORLD_DATA, or in ~/.cache]"
+        "--data-dir", type=Path, metavar="DIR", help="folder of the benchmarks [$OPENWORLD_DATA, or in ~/.cache]"
     )
-    parser.add_argument("--workers", type=whole_number, metavar="N", help="processes that decode images [one a core]")
+    parser.add_argument("--workers", type=whole_number, metavar="N", help="processes that decode images [one per core]")
 
 
 def add_options(parser: Parser) -> None:
-    """Flags for all settings, in a group for each section of the configuration and for each method.
+    """Add flags for all settings, in a group for each section of the configuration and for each method.
 
-    An option of a method has two flags, `--trssl.epsilon` and `--epsilon`. The short one, of which there is one for all
-    methods with such an option, is shown with the first of them, the long one with the others.
+    An option of a method has two flags, `--trssl.epsilon` and `--epsilon`. Methods with an option of the same name
+    share the short flag. The help shows the short flag with the first of these methods, and the long flag with the
+    others.
     """
     groups: dict[str, Any] = {"": parser}
     for section, cls in (SECTIONS | METHODS).items():
         groups[section] = parser.add_argument_group(section, cls.__doc__)
     shown: dict[str, Option] = {}
     for option in options(*METHODS):
-        group, twin = groups[option.section], shown.get(option.name)
-        if twin is None:
+        group, first = groups[option.section], shown.get(option.name)
+        if first is None:
             add_option(group, option)
             shown[option.name] = option
         if option.section in METHODS:
-            refuse_clash(option, twin)
-            is_inherited = twin is not None and issubclass(METHODS[option.section], METHODS[twin.section])
-            add_option(group, option, option.key, hidden=twin is None or is_inherited)
+            refuse_clash(option, first)
+            is_inherited = first is not None and issubclass(METHODS[option.section], METHODS[first.section])
+            add_option(group, option, option.key, hidden=first is None or is_inherited)
 
 
-def refuse_clash(option: Option, twin: Option | None) -> None:
-    """Methods may share a flag, if it takes the same kind of value; and none with a setting of all methods."""
-    if twin and (twin.section not in METHODS or twin.kind is not option.kind):
-        raise TypeError(f"the option {option.key} cannot share its name with {twin.key}: rename it")
+def refuse_clash(option: Option, first: Option | None) -> None:
+    """Raise a TypeError if the option must not share its flag with the first option of that name.
+
+    Two methods may share a flag that takes the same kind of value. A method must not share a flag with a setting that
+    all methods have.
+    """
+    if first and (first.section not in METHODS or first.kind is not option.kind):
+        raise TypeError(f"the option {option.key} cannot share its name with {first.key}: rename it")
 
 
 def add_option(group, option: Option, name: str | None = None, hidden: bool = False) -> None:
-    """A flag for a field; without it the attribute is absent, so that what was asked for is known."""
+    """Add a flag for a field. If the user does not give the flag, the parsed arguments lack the attribute."""
     name = name or option.name
     choices = f" One of {', '.join(option.choices)}." if option.choices else ""
     help = argparse.SUPPRESS if hidden else option.help + choices + defaults_of(option)
@@ -124,17 +131,22 @@ def add_option(group, option: Option, name: str | None = None, hidden: bool = Fa
 
 
 def defaults_of(option: Option) -> str:
-    """The paper's value, and that of the digits where it is another."""
+    """Return the default in brackets: the paper's value, and the value for the digits if it differs."""
     if option.name == "recipe":
-        return f" There are {', '.join(RECIPES)}."
+        return f" One of auto, {', '.join(RECIPES)}."
     if option.default is None or option.section == "":
         return ""
     on_digits = flatten(RECIPES["digits"]("digits")).get(option.key, option.default)
-    return f" [{option.default}]" if on_digits == option.default else f" [{option.default}; digits {on_digits}]"
+    return f" [{option.default}]" if on_digits == option.default else f" [{option.default}; digits: {on_digits}]"
 
 
 def add_device_flag(parser: Parser) -> None:
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="where to compute [auto: on a GPU if there is one]",
+    )
 
 
 def add_compile_flag(parser: Parser) -> None:
@@ -142,12 +154,12 @@ def add_compile_flag(parser: Parser) -> None:
         "--compile",
         choices=("auto", "on", "off"),
         default="auto",
-        help="compile the training step: faster, after up to a minute [auto: on a GPU]",
+        help="compile the training step: takes up to a minute, then steps are faster [auto: on a GPU]",
     )
 
 
 def runtime_of(parsed: argparse.Namespace, device: str = "cpu") -> "Runtime":
-    """`device` is for a command without such a flag."""
+    """Return the runtime that the flags describe. `device` is for commands without the flag `--device`."""
     from openworld.compute.runtime import make_runtime
 
     flags = ("device", "data_dir", "workers", "compile", "deterministic", "quiet")
@@ -159,7 +171,7 @@ def number_or_auto(text: str) -> int | str:
     try:
         return text if text == "auto" else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is not a number, nor auto") from None
+        raise argparse.ArgumentTypeError(f"{text} is neither a whole number nor auto") from None
 
 
 def whole_number(text: str) -> int:
@@ -168,12 +180,12 @@ def whole_number(text: str) -> int:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number") from None
     if number < 0:
-        raise argparse.ArgumentTypeError("it must be 0 or more")
+        raise argparse.ArgumentTypeError(f"{text} is negative; it must be 0 or more")
     return number
 
 
 def print_scores(title: str, scores: dict[str, Any]) -> None:
-    """The accuracies under every protocol, in per cent."""
+    """Print the accuracies under every protocol in per cent, then NMI and ARI."""
     from openworld.ops.metrics import score_text
 
     rows = [(protocol, *map(score_text, accuracy.values())) for protocol, accuracy in scores["protocols"].items()]
@@ -182,17 +194,17 @@ def print_scores(title: str, scores: dict[str, Any]) -> None:
 
 
 def screen_width() -> int:
-    """Characters in a line: tables and notes are made for 80 at least."""
+    """Return the number of characters in a line. Tables and notes need at least 80."""
     return max(shutil.get_terminal_size().columns, 80)
 
 
 def print_folded(text: str, indent: str = "") -> None:
-    """Within the lines of the screen, all but the first indented."""
+    """Print the text, wrapped to the width of the screen. All lines but the first are indented."""
     print(textwrap.fill(text, screen_width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
 
 
 def print_table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]], texts: tuple[str, ...] = ()) -> None:
-    """The first column is text, and those that `texts` names; the others are numbers, which are never broken up."""
+    """Print a table. The first column and the columns in `texts` are text; the others are numbers and never wrap."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

@@ -12,33 +12,38 @@ from openworld.core.fields import options
 from openworld.core.places import count_cores, default_data_dir
 
 LISTED = 20
-"""Broken files, and leaks, that are shown to a person; --json has all."""
+"""Number of broken files, and of leaks, that are printed; --json has all."""
 SOFTWARE = "openworld data show"
+"""The text in a PNG file that marks it as a picture of this command."""
 SHOWN_OF_A_CLASS, MOST_SAMPLES = 10, 20
-"""Samples in a row of a contact sheet, or views; and rows of views."""
+"""Number of images in a row of a contact sheet (samples of a class, or views of a sample), and of rows of views."""
 
 
 def add(commands) -> None:
-    verbs = add_verbs(commands, "data", "Check data, look at it, or fetch a benchmark.")
-    summary = "Decode everything once: counts, sizes, broken files, and what is there twice."
+    verbs = add_verbs(commands, "data", "Check data, draw samples of it, or download a benchmark.")
+    summary = "Decode every file once and report class sizes, image sizes, broken files and duplicates."
     checking = add_command(verbs, "check", run_check, summary)
-    showing = add_command(verbs, "show", run_show, "Draw a contact sheet: samples of every class, or random views.")
+    summary = "Draw a contact sheet, a picture with samples of every class, or with random views of some samples."
+    showing = add_command(verbs, "show", run_show, summary)
     fetching = add_command(verbs, "fetch", run_fetch, "Download a benchmark and unpack it.")
     for verb in (checking, showing):
-        verb.add_argument("data", metavar="DATA", help="a benchmark's name, a folder, a manifest.csv or an .npz")
+        verb.add_argument("data", metavar="DATA", help="name of a benchmark, folder, manifest.csv or .npz file")
         add_data_flags(verb)
-    fetching.add_argument("data", metavar="NAME", help="a benchmark's name")
-    fetching.add_argument("--data-dir", type=Path, metavar="DIR", help="where to put it")
-    showing.add_argument("--augmented", action="store_true", help="random views of some samples, as in training")
+    fetching.add_argument("data", metavar="NAME", help="name of the benchmark")
+    fetching.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="folder of the benchmarks [$OPENWORLD_DATA, or in ~/.cache]"
+    )
+    showing.add_argument("--augmented", action="store_true", help="draw random views of some samples, as in training")
     families = next(option.choices for option in options() if option.name == "augment")
-    showing.add_argument("--augment", choices=families, metavar="NAME", help="the family of views [that of training]")
-    showing.add_argument("--out", type=Path, metavar="FILE", help="the PNG file to write [NAME-samples.png]")
+    showing.add_argument("--augment", choices=families, metavar="NAME", help="family of augmentations [as in training]")
+    out_help = "PNG file to write [NAME-samples.png, or NAME-views.png with --augmented]"
+    showing.add_argument("--out", type=Path, metavar="FILE", help=out_help)
     for verb in (checking, showing, fetching):
-        verb.add_argument("--quiet", action="store_true", help="no progress")
+        verb.add_argument("--quiet", action="store_true", help="print no progress")
 
 
 def run_check(parsed: argparse.Namespace) -> int:
-    """Exit code 2 if a file is broken."""
+    """Check the data and return the exit code: 2 if a file is broken."""
     from openworld.core.progress import CountDisplay
     from openworld.data.check import check
     from openworld.data.opening import open_dataset
@@ -65,9 +70,9 @@ def print_report(report: dict[str, Any]) -> None:
     print_table(f"{report['name']}: {report['samples']:,} samples", ("class", *parts), rows)
     if report["sizes"]:
         sides = {name: "{} x {}".format(*report["sizes"][name]) for name in ("smallest", "median", "largest")}
-        print(f"sizes: {sides['smallest']} to {sides['largest']} pixels, the middle one {sides['median']}")
-    print(f"there twice within a part: {report['duplicates_within_parts']:,}")
-    print(f"the same in different parts, a leak: {len(report['leaks']):,}")
+        print(f"sizes: {sides['smallest']} to {sides['largest']} pixels, median {sides['median']}")
+    print(f"duplicates within a part: {report['duplicates_within_parts']:,}")
+    print(f"leaks (duplicates in different parts): {len(report['leaks']):,}")
     for members in report["leaks"][:LISTED]:
         print("  " + one_line(" = ".join(f"{member['part']} {member['path']}" for member in members)))
     print(f"broken: {len(report['broken']):,}")
@@ -76,9 +81,9 @@ def print_report(report: dict[str, Any]) -> None:
     if report["left_out"]:
         from openworld.data.own import kinds_of
 
-        print(f"left out: {kinds_of(report['left_out'])}")
+        print(f"ignored: {kinds_of(report['left_out'])}")
     if max(len(report["leaks"]), len(report["broken"])) > LISTED:
-        print("--json lists all")
+        print(f"only the first {LISTED} of a list are shown; --json lists all")
 
 
 def run_show(parsed: argparse.Namespace) -> int:
@@ -91,14 +96,14 @@ def run_show(parsed: argparse.Namespace) -> int:
     from openworld.planning.settings import resolve_settings
 
     if parsed.augment and not parsed.augmented:
-        raise UserError("--augment says how views are made: add --augmented, which shows them")
+        raise UserError("--augment chooses the random views: add --augmented, which draws them")
     requested = {"data": parsed.data, **({"augment": parsed.augment} if parsed.augment else {})}
     runtime = runtime_of(parsed, device="auto")
     dataset = open_dataset(parsed.data, runtime.data_dir)
-    config = resolve_settings(requested, dataset, runtime.device)  # size and views are those of training here
+    config = resolve_settings(requested, dataset, runtime.device)  # for the image size and the views of training
     size = config.training.image_size
     if dataset.has_features:
-        raise UserError(f"{dataset.name} holds features: there is nothing to look at")
+        raise UserError(f"{dataset.name} holds features, which cannot be drawn: choose data with images")
     refuse_misfit(config, dataset)
     num_classes = len(dataset.class_names)
     positions = some_of_each_class(dataset.train, num_classes, 1 if parsed.augmented else SHOWN_OF_A_CLASS)
@@ -110,20 +115,20 @@ def run_show(parsed: argparse.Namespace) -> int:
     else:
         images = peek(dataset.train, positions, size)
         labels = torch.from_numpy(dataset.train.labels[positions])
-        labels[labels < 0] = num_classes  # they get a row of their own
+        labels[labels < 0] = num_classes  # samples without a label get a row of their own
         names = (*dataset.class_names, "(no label)")
         rows = [row for row in rows_by_class(names, images, labels, SHOWN_OF_A_CLASS) if row.images]
     path = parsed.out or Path(f"{dataset.name}-{'views' if parsed.augmented else 'samples'}.png")
     refuse_other_picture(path)
     if path.suffix.lower() != ".png":
-        raise UserError(f"--out {path}: a contact sheet is a PNG file, so let its name end in .png")
+        raise UserError(f"--out {path}: the contact sheet is a PNG file, so its name must end in .png")
     contact_sheet(rows).save(path, "PNG", pnginfo=signature())
     print(json.dumps({"file": str(path), "rows": len(rows)}) if parsed.json else f"{len(rows)} rows: {path}")
     return 0
 
 
 def signature():
-    """By which a picture of ours is known again."""
+    """Return the PNG metadata that marks a picture as ours."""
     from PIL.PngImagePlugin import PngInfo
 
     about = PngInfo()
@@ -132,7 +137,7 @@ def signature():
 
 
 def refuse_other_picture(path: Path) -> None:
-    """What somebody else made is not replaced."""
+    """Raise a UserError if the file exists and was not created by this command."""
     from PIL import Image
 
     if not path.exists():
@@ -143,11 +148,11 @@ def refuse_other_picture(path: Path) -> None:
     except (OSError, ValueError):
         is_ours = False
     if not is_ours:
-        raise UserError(f"{path} exists and was not made by openworld data show: choose another --out")
+        raise UserError(f"{path} exists and was not created by openworld data show: choose another --out")
 
 
 def views_of(images, augment: str) -> list:
-    """Some random views of each image, as training makes them."""
+    """Return some random views of each image, as in training."""
     import torch
 
     from openworld.data.augment import family
@@ -163,19 +168,19 @@ def run_fetch(parsed: argparse.Namespace) -> int:
     from openworld.data.fetch import fetch, is_there
 
     data_dir = parsed.data_dir or default_data_dir()
-    already = is_there(parsed.data, data_dir)
+    was_there = is_there(parsed.data, data_dir)
     with ExitStack() as stack:
         displays: dict[str, CountDisplay] = {}
 
-        def tell(done: int, total: int | None, label: str) -> None:
+        def show_progress(done: int, total: int | None, label: str) -> None:
             if label not in displays:
                 stack.close()  # one bar at a time
                 displays[label] = stack.enter_context(CountDisplay(label, parsed.quiet, " bytes"))
             displays[label].tell(done, total)
 
-        folder = fetch(parsed.data, data_dir, tell)
+        folder = fetch(parsed.data, data_dir, show_progress)
     if parsed.json:
-        print(json.dumps({"name": parsed.data, "folder": str(folder), "was_there": already}))
+        print(json.dumps({"name": parsed.data, "folder": str(folder), "was_there": was_there}))
     else:
-        print(f"{parsed.data} {'was there already' if already else 'is ready'}: {folder}")
+        print(f"{parsed.data} {'was already downloaded' if was_there else 'is ready'}: {folder}")
     return 0

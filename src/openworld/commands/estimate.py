@@ -21,21 +21,28 @@ from openworld.core.fields import options
 
 
 def add(commands) -> None:
-    summary = "How many classes are in there, seen and new, by features learnt without labels; DATA may be a run, too."
+    summary = (
+        "Estimate the number of classes, seen and novel together, from features learnt without labels. DATA may also "
+        "be a run folder: then its features are used."
+    )
     parser = add_command(commands, "estimate", run, summary)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: a new one under runs/)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the results [a new folder under runs/]")
     parser.add_argument(
         "--estimator",
         choices=ESTIMATORS,
         default="neighbours",
         metavar="NAME",
-        help="neighbours, paper (k-means for every k), or paper-plain (without its reassignment) [neighbours]",
+        help="neighbours (by the labels of nearest neighbours), paper (k-means for every k), or paper-plain (the same "
+        "without its reassignment of samples) [neighbours]",
     )
-    parser.add_argument("--max-classes", type=whole_number, metavar="N", help="the largest k of k-means [400]")
+    parser.add_argument("--max-classes", type=whole_number, metavar="N", help="largest k of k-means [400]")
     parser.add_argument(
-        "--minutes", type=float, metavar="X", help="about how long to learn features [own data: 1.5; else the recipe's]"
+        "--minutes",
+        type=float,
+        metavar="X",
+        help="about how many minutes to learn features [your own data: 1.5; benchmarks: the steps of the recipe]",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
     add_device_flag(parser)
     add_compile_flag(parser)
     add_data_flags(parser)
@@ -52,20 +59,20 @@ def run(parsed: argparse.Namespace) -> int:
     requested = {name: getattr(parsed, name) for name in SHARED_SETTINGS if hasattr(parsed, name)}
     out = parsed.out or new_path(requested.get("data", "digits"), "estimate", requested.get("seed", 0))
     if RunFolder(out).exists:
-        raise UserError(f"{out} holds a run: choose another --out")
+        raise UserError(f"{out} contains a run: choose another --out")
     before = RunFolder(out).read("estimate.json")
     if before is not None and '"estimator": ' not in before:
-        raise UserError(f"{out / 'estimate.json'} was not made by openworld estimate: choose another --out")
+        raise UserError(f"{out / 'estimate.json'} was not created by openworld estimate: choose another --out")
     try:
         estimate = estimate_classes(
             requested, runtime_of(parsed), out, parsed.estimator, parsed.max_classes, parsed.minutes
         )
     except Interrupted as stopped:
-        fail(f"{stopped}; the same command with --out {shlex.quote(str(out))} goes on", stopped.exit_code)
+        fail(f"{stopped}; to continue, run the same command with --out {shlex.quote(str(out))}", stopped.exit_code)
     if parsed.json:
         print(json.dumps(estimate.to_json()))
     else:
         print(f"{estimate.text()}; {estimate.how_sure()}")
         print(f"estimator {estimate.estimator}, features: {estimate.details['features']}")
-        print(f"the curve: {out / 'estimate.png'}; all figures: {out / 'estimate.json'}")
+        print(f"curve: {out / 'estimate.png'}; all numbers: {out / 'estimate.json'}")
     return 0

@@ -15,11 +15,11 @@ from openworld.commands.common import (
 
 
 def add(commands) -> None:
-    summary = "Seen / novel / all accuracy, NMI and ARI of a run's last checkpoint, under named protocols."
+    summary = "Compute seen / novel / all accuracy under each protocol, NMI and ARI of a run's last checkpoint."
     parser = add_command(commands, "evaluate", run, summary)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument(
-        "--part", choices=("test", "unlabelled"), help="the samples to evaluate on [test, or unlabelled without such]"
+        "--part", choices=("test", "unlabelled"), help="samples to evaluate [test; unlabelled if there is no test part]"
     )
     add_device_flag(parser)
     add_data_flags(parser)

@@ -8,7 +8,7 @@ from openworld.commands.common import add_command, print_warning
 
 
 def add(commands) -> None:
-    summary = "A run's model for other programs: ONNX (checked against the original), safetensors, a model card."
+    summary = "Write a run's model for other programs: ONNX (compared with the original), safetensors, or a model card."
     parser = add_command(commands, "export", run, summary)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument(
@@ -16,8 +16,8 @@ def add(commands) -> None:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="model.onnx; model.safetensors, with model.json beside it; or README.md, a model card: "
-        "what this command made before is replaced",
+        help="files to write, such as model.onnx, model.safetensors (writes model.json beside it), or README.md, a "
+        "model card; files that this command wrote before are replaced",
     )
 
 
@@ -31,8 +31,8 @@ def run(parsed: argparse.Namespace) -> int:
         print(json.dumps({"run": str(folder.path), "files": [file.facts() for file in files]}))
         return 0
     for file in files:
-        apart = " and ".join(f"{value:.0e} in its {output}" for output, value in file.differences.items())
+        differences = " and ".join(f"{value:.0e} in its {output}" for output, value in file.differences.items())
         sizes = ", ".join(map(str, BATCH_SIZES))
-        checked = f"; from the original it differs by at most {apart} (batches of {sizes})" if apart else ""
+        checked = f"; it differs from the original by at most {differences} (batches of {sizes})" if differences else ""
         print(f"{file.path}: {len(file.content) / 1e3:,.1f} kB{checked}")
     return 0

@@ -13,16 +13,17 @@ if TYPE_CHECKING:
 
 
 def add(commands) -> None:
-    summary = "Name the classes that a run has found, or put some together; without a change, list them."
+    summary = "Name or merge the novel classes that a run has found. Without CLASS=NAME and --merge, list all classes."
     parser = add_command(commands, "name", run, summary)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument(
         "names",
         nargs="*",
         metavar="CLASS=NAME",
-        help="novel-3='delivery van'; the name of a known class makes it part of that; novel-3=novel-3 takes it back",
+        help="new name of a novel class, such as novel-3='delivery van'; the name of a seen class merges it into that "
+        "class; novel-3=novel-3 undoes both",
     )
-    parser.add_argument("--merge", nargs="+", default=[], metavar="CLASS", help="found classes that are one")
+    parser.add_argument("--merge", nargs="+", default=[], metavar="CLASS", help="novel classes to merge into one")
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -35,37 +36,38 @@ def run(parsed: argparse.Namespace) -> int:
     classes = changed(before, parsed.names, parsed.merge)
     outputs, temperature = read_outputs(folder), folder.config().answers.temperature
     if classes != before:
-        if outputs:  # before the names: should it fail, the same command does it all again
+        if outputs:  # before the names: if writing fails, the same command can be repeated
             write_predictions(folder, outputs, classes, temperature)
         folder.write_json(NAMES, classes.given)
     if not parsed.json:
         tell_what_was_put_together(before, classes)
-    tell(classes, class_sizes(outputs["unlabelled"], classes, temperature) if outputs else {}, parsed.json)
+    sizes = class_sizes(outputs["unlabelled"], classes, temperature) if outputs else {}
+    print_classes(classes, sizes, parsed.json)
     if classes != before and not parsed.json and (folder.path / "report.html").exists():
-        print(f"the report still has the old names: openworld report {parsed.run} makes it anew")
+        print(f"report.html still has the old names; to update it: openworld report {parsed.run}")
     return 0
 
 
 def changed(classes: "Classes", names: list[str], merge: list[str]) -> "Classes":
-    """With the names that were asked for, and then with those classes put together that were asked for."""
+    """Return the classes with the requested names, and then with the requested classes merged."""
     for assignment in names:
-        found, equals, name = assignment.partition("=")
+        old_name, equals, name = assignment.partition("=")
         if not equals:
-            raise UserError(f"{assignment}: give it as CLASS=NAME, such as novel-3='delivery van'")
-        classes = classes.renamed(found.strip(), name)
+            raise UserError(f"{assignment}: write CLASS=NAME, such as novel-3='delivery van'")
+        classes = classes.renamed(old_name.strip(), name)
     return classes.merged(merge) if merge else classes
 
 
 def tell_what_was_put_together(before: "Classes", after: "Classes") -> None:
-    """One name for several may be what was wanted, or may not."""
+    """Print which classes became one, and how to undo it, in case that was a mistake."""
     names_before = dict(zip(before.outputs, before.name_of_each_output, strict=True))
     for name, outputs in after.outputs_by_name.items():
         moved = [output for output in outputs if names_before[output] != name]
         if len(outputs) > 1 and moved:
-            print(f"{' and '.join(outputs)} are one class now, {name}; {moved[-1]}={moved[-1]} takes that back")
+            print(f"{' and '.join(outputs)} are now one class, {name}; to undo: {moved[-1]}={moved[-1]}")
 
 
-def tell(classes: "Classes", sizes: dict[str, int], as_json: bool) -> None:
+def print_classes(classes: "Classes", sizes: dict[str, int], as_json: bool) -> None:
     outputs = classes.outputs_by_name
     if as_json:
         print(json.dumps({name: {"outputs": outputs[name], "unlabelled": sizes.get(name)} for name in outputs}))

@@ -17,19 +17,19 @@ from openworld.paper.tables import Table
 
 
 def add(commands) -> None:
-    summary = "A table or figure of the paper beside our recorded numbers; with --run, a row of it trained again."
+    summary = "Print a table or figure of the paper beside our recorded numbers. With --run, train a row of it again."
     parser = add_command(commands, "paper", run, summary)
-    parser.add_argument("item", nargs="?", metavar="ITEM", help=f"one of {', '.join(ITEMS)} (default: list them)")
+    parser.add_argument("item", nargs="?", metavar="ITEM", help=f"one of {', '.join(ITEMS)} [list them]")
     parser.add_argument(
-        "--out", type=Path, default=Path("runs/paper"), metavar="DIR", help="where figures and runs go [runs/paper]"
+        "--out", type=Path, default=Path("runs/paper"), metavar="DIR", help="folder for figures and runs [runs/paper]"
     )
     parser.add_argument(
-        "--run", dest="row", metavar="ROW", help="train the row of this data set, or go on with it where it was stopped"
+        "--run", dest="row", metavar="ROW", help="train the row of this data set, or continue it if it was stopped"
     )
     parser.add_argument("--recipe", metavar="NAME", help="with --run: as in openworld train [auto]")
     parser.add_argument("--seed", type=int, metavar="N", help="with --run: as in openworld train [0]")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="with --run: as in openworld train")
-    parser.add_argument("--steps", type=int, metavar="N", help="with --run: train for so long [the recipe's length]")
+    parser.add_argument("--steps", type=int, metavar="N", help="with --run: number of training steps [the recipe's]")
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -56,24 +56,28 @@ def run(parsed: argparse.Namespace) -> int:
         parsed.out.mkdir(parents=True, exist_ok=True)
         path = parsed.out / f"{parsed.item}.png"
         draw_lines(lines, (table.title, *table.axes), path)
-        print(f"drawn: {path}")
+        print(f"figure: {path}")
     return 0
 
 
 def refuse_idle_flags(parsed: argparse.Namespace) -> None:
+    """Raise a UserError if flags for training are given without a row to train, or a row without its table."""
     idle = [
         f"--{name.replace('_', '-')}"
         for name in ("recipe", "seed", "data_dir", "steps")
         if getattr(parsed, name) is not None
     ]
     if idle and parsed.row is None:
-        raise UserError(f"{idle[0]} says how a row is trained: add --run ROW, the data set of a table's row")
+        raise UserError(f"{idle[0]} works only with --run: add --run ROW, the data set of a table's row")
     if parsed.row is not None and parsed.item is None:
-        raise UserError("--run: of which table? for example, openworld paper table1 --run cifar10")
+        raise UserError("--run needs the name of a table, for example: openworld paper table1 --run cifar10")
 
 
 def train_row(parsed: argparse.Namespace) -> Table:
-    """As `openworld train` does, which also goes on with what was begun and leaves alone what is finished."""
+    """Train the row as `openworld train --resume` does, and return its table with the result.
+
+    A stopped run continues, a finished one is not trained again.
+    """
     name, settings = training_of(parsed.item, parsed.row, parsed.recipe or "auto", parsed.seed or 0, parsed.steps)
 
     from openworld.paper.recording import result_of
@@ -81,8 +85,8 @@ def train_row(parsed: argparse.Namespace) -> Table:
     from openworld.runs.folder import RunFolder
 
     folder = RunFolder(parsed.out / name)
-    place = f" --data-dir {shlex.quote(str(parsed.data_dir))}" if parsed.data_dir else ""
-    print(f"{command_of(settings, folder.path)}{place}", file=sys.stderr, flush=True)
+    data_dir = f" --data-dir {shlex.quote(str(parsed.data_dir))}" if parsed.data_dir else ""
+    print(f"{command_of(settings, folder.path)}{data_dir}", file=sys.stderr, flush=True)
     summary = train_in(folder, Request(settings=settings, resume=True), runtime_of(parsed, "auto"))
     with redirect_stdout(sys.stderr) if parsed.json else nullcontext():
         print_summary(folder, summary)

@@ -22,23 +22,27 @@ COLUMNS = ("path", "prediction", "confidence", "uncertainty", "runner_up", "erro
 
 
 def add(commands) -> None:
-    summary = "A class (a known name, or novel-1 ...), confidence and uncertainty for each image."
+    summary = "Predict a class (a seen class, or novel-1, ...), a confidence and an uncertainty for each image."
     parser = add_command(commands, "predict", run, summary)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument(
-        "images", type=Path, nargs="+", metavar="IMAGES", help="image files, folders, manifests (.csv), or one .npz"
+        "images", type=Path, nargs="+", metavar="IMAGES", help="image files, folders, manifests (.csv) or one .npz file"
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="a .csv or .jsonl, new or of earlier predictions [CSV to standard output]",
+        help="file to write, .csv or .jsonl; it must be new or hold earlier predictions [CSV to standard output]",
     )
     parser.add_argument(
-        "--views", type=whole_number, default=5, metavar="N", help="random views behind the uncertainty; 0: none [5]"
+        "--views",
+        type=whole_number,
+        default=5,
+        metavar="N",
+        help="number of random views from which the uncertainty is measured; 0: no uncertainty [5]",
     )
-    parser.add_argument("--workers", type=whole_number, metavar="N", help="processes that decode images [one a core]")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--workers", type=whole_number, metavar="N", help="processes that decode images [one per core]")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
     add_device_flag(parser)
 
 
@@ -53,40 +57,40 @@ def run(parsed: argparse.Namespace) -> int:
     model = Model.load(RunFolder.open(parsed.run), runtime.device, print_warning)
     total, predictions = predict(model, parsed.images, parsed.views, runtime.workers)
     as_json = parsed.out.suffix.lower() == ".jsonl" if parsed.out else parsed.json
-    bad = []
+    failed = []
 
-    def told(display: CountDisplay) -> Iterator["Prediction"]:
+    def with_progress(display: CountDisplay) -> Iterator["Prediction"]:
         for number, prediction in enumerate(predictions, 1):
             if prediction.error:
-                bad.append(prediction)
+                failed.append(prediction)
             display.tell(number, total)
             yield prediction
 
     with output(parsed.out) as file:
         with CountDisplay("predicting", parsed.quiet, " images") as display:
-            (write_jsonl if as_json else write_csv)(file, told(display))
-        for prediction in bad:
+            (write_jsonl if as_json else write_csv)(file, with_progress(display))
+        for prediction in failed:
             print_warning(f"{prediction.path} {prediction.error}")
-        if len(bad) == total:  # earlier answers stay where they are
-            raise UserError(f"not one of {total:,} images can be used")
+        if len(failed) == total:  # the error keeps `output` from replacing earlier predictions
+            raise UserError(f"none of the {total:,} images can be used")
     if parsed.out and not parsed.quiet:
-        not_used = f", {len(bad):,} could not be used" if bad else ""
-        print(f"{total - len(bad):,} images predicted{not_used}: {parsed.out}", file=sys.stderr)
+        not_used = f", {len(failed):,} could not be used" if failed else ""
+        print(f"{total - len(failed):,} images predicted{not_used}: {parsed.out}", file=sys.stderr)
     return 0
 
 
 def refuse_bad_place(out: Path | None) -> None:
-    """Before the work."""
+    """Raise a UserError, before any work, if predictions cannot or must not be written to this file."""
     if out and out.suffix.lower() not in (".csv", ".jsonl"):
         raise UserError(f"--out {out}: its name must end in .csv or .jsonl")
     if out and not out.parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.parent}")
+        raise UserError(f"--out {out}: the folder {out.parent} does not exist")
     if out and out.exists() and not is_ours(out):
-        raise UserError(f"--out {out}: it exists, and is not what openworld predict wrote before; choose another name")
+        raise UserError(f"--out {out}: the file exists and was not written by openworld predict; choose another name")
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file was written by this command before."""
+    """Return whether this command wrote the file."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -96,19 +100,19 @@ def is_ours(path: Path) -> bool:
 
 @contextmanager
 def output(path: Path | None) -> Iterator[IO[str]]:
-    """Standard output, or a file that is there only when it is complete."""
+    """Open standard output, or a file that appears under its name only when it is complete."""
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name == "utf-8":
-            sys.stdout.reconfigure(errors="surrogateescape")  # a file may have any name
+            sys.stdout.reconfigure(errors="surrogateescape")  # names of files may contain any bytes
         yield sys.stdout
         return
-    aside = path.with_name(f"{path.name}.tmp")
+    temporary = path.with_name(f"{path.name}.tmp")
     try:
-        with aside.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        with temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             yield file
-        os.replace(aside, path)
+        os.replace(temporary, path)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_csv(file: IO[str], predictions: Iterable["Prediction"]) -> None:

@@ -8,18 +8,17 @@ from openworld.commands.common import add_command, add_data_flags, add_device_fl
 
 
 def add(commands) -> None:
-    summary = (
-        "One self-contained HTML page of a run: results, a gallery of every class, a map; of several, a comparison."
-    )
+    summary = "Write an HTML page of a run: results, a gallery of every class, a map. For several runs, a comparison."
     parser = add_command(commands, "report", run, summary)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder; several are compared")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="one run folder, or several to compare")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="the page; an earlier page is replaced [RUN/report.html, or comparison.html of several]",
+        help="self-contained HTML file to write; an earlier report is replaced [RUN/report.html; for several runs "
+        "comparison.html]",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
     add_device_flag(parser)
     add_data_flags(parser)
 
@@ -34,6 +33,6 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print(json.dumps({"file": str(file), "runs": [str(run.path) for run in runs], "bytes": size}))
     else:
-        told = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
-        print(f"{file}: {told}, open it in a browser")
+        size_text = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+        print(f"{file}: {size_text}, open it in a browser")
     return 0

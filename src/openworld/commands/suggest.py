@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from openworld.results.suggest import Suggestions
 
 LISTED = 10
-"""Suggestions that are shown to a person; the file and --json have all."""
+"""Number of suggestions that are printed; the file and --json have all."""
 
 
 def add(commands) -> None:
-    summary = "Which unlabelled images to label next: a manifest to fill in and to train on again."
+    summary = "Choose the unlabelled images to label next. Writes a manifest to fill in and to train on."
     parser = add_command(commands, "suggest", run, summary)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
-    parser.add_argument("--count", type=int, metavar="N", help="images to suggest [50, or all if there are fewer]")
+    parser.add_argument("--count", type=int, metavar="N", help="number of images [50, or all if there are fewer]")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="the new .csv file, beside the images or in a folder above [a new to-label.csv beside the images; "
-        "in the run folder for data that is not image files]",
+        help="new .csv file, in the folder of the images or in a folder above [a new to-label.csv beside the images; "
+        "in the run folder if the data is not image files]",
     )
     add_device_flag(parser)
     add_data_flags(parser)
@@ -63,13 +63,13 @@ def run(parsed: argparse.Namespace) -> int:
     sheet = None if dataset.has_features else sheet_for(folder, path)
     if sheet:
         draw_sheet(sheet, found)
-    # without it a class that gets its first label would make for a new one that is still to be found
+    # Without --num-classes, a class that gets its first label would raise the number of novel classes to find
     train = f"openworld train {shlex.quote(str(path))} --num-classes {len(found.classes.names)}"
     files = {"file": str(path), "contact_sheet": sheet and str(sheet), "train": train if is_manifest else None}
     if parsed.json:
         print(json.dumps({**files, "suggestions": [as_json(chosen) for chosen in found.chosen]}))
     else:
-        tell(found, files)
+        print_suggestions(found, files)
     return 0
 
 
@@ -81,16 +81,16 @@ def as_json(chosen) -> dict[str, Any]:
     }
 
 
-def tell(found: "Suggestions", files: dict[str, str | None]) -> None:
+def print_suggestions(found: "Suggestions", files: dict[str, str | None]) -> None:
     rows = [
         (str(chosen.sample), chosen.guess, chosen.why, f"{chosen.confidence:.2f}") for chosen in found.chosen[:LISTED]
     ]
-    title = f"to label next: {len(rows)} of {len(found.chosen)}, the most helpful first"
+    title = f"images to label next: {len(rows)} of {len(found.chosen)}, the most helpful first"
     print_table(title, ("image", "guess", "why", "confidence"), rows, texts=("guess", "why"))
-    print(f"all of them, to be labelled: {files['file']}")
+    print(f"list of all of them: {files['file']}")
     if files["contact_sheet"]:
-        print(f"what they look like: {files['contact_sheet']}")
+        print(f"pictures of them: {files['contact_sheet']}")
     if files["train"]:
-        print(f"fill in the column label, as far as you like, and go on with: {files['train']}")
+        print(f"fill in the column label, for as many images as you like, then run: {files['train']}")
     else:
-        print("put their labels into your data, and train on it again")
+        print("add their labels to your data, then train on it again")

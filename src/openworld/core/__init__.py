@@ -1,5 +1,5 @@
-"""Settings, errors, files and progress: what every other room needs, and nothing that computes.
+"""Settings, errors, files and progress display: the parts that every other package needs.
 
-This room is free of torch, so that `openworld --help` starts at once.
-It imports no other room, except the options of the methods (`openworld.methods`), which are free of torch too.
+This package does not import torch, so `openworld --help` starts at once. It may import no other package, except the
+options of the methods (`openworld.methods`), which do not import torch either.
 """

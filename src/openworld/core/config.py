@@ -1,9 +1,9 @@
-"""What a run is made of: frozen dataclasses, a docstring under each field.
+"""The settings of a run: frozen dataclasses with a docstring under each field.
 
-The defaults are the paper's; recipes.py says what is different for a given data set. Command-line flags,
-their help and the keys of a configuration file all come from these fields, so a field is added here once, or, where it
-belongs to one method, in that method's options (methods/).
-This module must stay free of torch: `openworld --help` reads it.
+The defaults are the paper's. The recipes in recipes.py change them for a given data set. The command-line flags, their
+help and the keys of a configuration file all come from these fields. To add a setting, add one field here, or in the
+options of a method (methods/) if only that method uses it.
+This module must not import torch, because `openworld --help` reads it.
 """
 
 import dataclasses
@@ -17,30 +17,32 @@ from openworld.methods import METHODS, MethodOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """How a fully labelled set becomes an open-world problem."""
+    """How a fully labelled data set becomes an open-world problem."""
 
     novel: float = 50.0
-    """Per cent of the classes whose labels are all hidden."""
+    """Percentage of the classes that are novel: all their labels are hidden."""
     labelled: float = 10.0
-    """Per cent of the images of each seen class that keep their label (rounded up)."""
+    """Percentage of the images of each seen class that keep their label (rounded up)."""
     imbalance: float = 1.0
-    """Size of the first class over the size of the last, exponential in between; 1 is balanced."""
+    """Size of the first class divided by the size of the last. Sizes fall exponentially in between; 1 is balanced."""
     num_classes: int | Literal["auto"] | None = None
-    """Classes in all, seen and novel; auto estimates them. By default all that are named, or twice the seen ones."""
+    """Number of classes, seen and novel together; auto estimates it. Default: the number of class names in the data, or
+    twice the number of seen classes if only these have names."""
     prior: str = "known"
-    """Class shares of the unlabelled images: known (from the class sizes), uniform, or a file of numbers."""
+    """Class proportions of the unlabelled images: known (from the class sizes), uniform, or a file with one number per
+    class."""
 
     def __post_init__(self):
         check(0 <= self.novel < 100, "novel", self.novel, "from 0 to less than 100 (per cent)")
         check(0 < self.labelled <= 100, "labelled", self.labelled, "above 0 and up to 100 (per cent)")
         check(self.imbalance >= 1, "imbalance", self.imbalance, "1 or more")
-        counts = self.num_classes in (None, "auto") or (isinstance(self.num_classes, int) and self.num_classes > 0)
-        check(counts, "num_classes", self.num_classes, "1 or more, or auto")
+        is_valid = self.num_classes in (None, "auto") or (isinstance(self.num_classes, int) and self.num_classes > 0)
+        check(is_valid, "num_classes", self.num_classes, "1 or more, or auto")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """The network, the batches and the optimiser: the same for every method."""
+    """Network, batches and optimiser: settings that all methods share."""
 
     network: Literal[
         "resnet18-cifar",
@@ -55,36 +57,40 @@ class Training:
         "mlp",
         "identity",
     ] = "resnet18-cifar"
-    """The network; the suffix names its stem. On a CPU: small (8 px), small-32, small-64. For features: mlp. identity
-    hands on pixels or features as they are."""
+    """Network architecture; a suffix names the stem of a ResNet. For a CPU: small (8 pixels), small-32, small-64. For
+    features: mlp. identity passes pixels or features on unchanged."""
     start: str | None = None
-    """First weights, all but the head: of a run; or simclr: features learnt first, without labels. By default drawn."""
+    """Initial weights of all layers but the head: the folder of a run, or simclr, which first learns features without
+    labels. Default: random weights."""
     start_steps: int | None = None
-    """Updates for the features of --start simclr; by default as the recipe says, or a share of --minutes."""
+    """Number of training steps for the features of --start simclr. Default: as in the recipe, or a part of
+    --minutes."""
     augment: Literal["digits", "cifar", "simclr", "tiny", "photos", "imagenet", "features"] = "cifar"
-    """The family of random views."""
+    """Family of random augmentations, which make the views of an image."""
     image_size: int | None = None
-    """Side of the square to which images are brought; by default those of a benchmark keep theirs."""
+    """Side in pixels of the square to which images are resized. Default: a benchmark keeps its size; for your own
+    images it depends on their sizes and the device."""
     steps: int = 204_800
-    """Updates of the weights; 0 for a method that is fitted once."""
+    """Number of training steps (weight updates); 0 for a method that is fitted once."""
     epoch_steps: int = 1024
-    """Steps between two evaluations, uncertainty passes and checkpoints."""
+    """Number of steps in an epoch. After each epoch come an evaluation, an uncertainty pass and a checkpoint."""
     batch_labelled: int = 256
-    """Labelled images in a step; they come round as often as it takes."""
+    """Number of labelled images in a batch. They are repeated as often as necessary."""
     batch_unlabelled: int = 256
-    """Unlabelled images in a step, each seen in two views."""
+    """Number of unlabelled images in a batch, each in two augmented views."""
     lr: float = 0.1
-    """Highest learning rate: after a linear warm-up, a cosine takes it to zero."""
+    """Peak learning rate: reached by a linear warm-up, then lowered to zero along a cosine."""
     warmup: float = 0.05
-    """Share of the run that warms up."""
+    """Length of the warm-up, as a fraction of the run."""
     momentum: float = 0.9
     """Momentum of SGD."""
     weight_decay: float = 1e-4
     """Weight decay of SGD."""
     norm_rows: int | None = None
-    """Rows of a batch that BatchNorm normalises together (the authors' code: 256); by default all of them."""
+    """Number of rows of a batch that BatchNorm normalises together (256 in the authors' code). Default: all rows."""
     muon: float = 0.0
-    """Highest rate of Muon, which turns weight matrices by this share of their norm, whatever --lr is; 0: by SGD."""
+    """Peak learning rate of Muon, the optimiser for weight matrices: a step changes a matrix by this fraction of its
+    norm, independent of --lr. 0: SGD trains them."""
 
     def __post_init__(self):
         check(self.steps >= 0, "steps", self.steps, "1 or more, or 0 for a method that is fitted once")
@@ -92,8 +98,8 @@ class Training:
             check(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
         check(self.start_steps is None or self.start_steps >= 1, "start_steps", self.start_steps, "1 or more")
         check(self.norm_rows is None or self.norm_rows >= 2, "norm_rows", self.norm_rows, "2 or more")
-        size_is_fine = self.image_size is None or 8 <= self.image_size <= 1024
-        check(size_is_fine, "image_size", self.image_size, "from 8 to 1024")
+        size_is_valid = self.image_size is None or 8 <= self.image_size <= 1024
+        check(size_is_valid, "image_size", self.image_size, "from 8 to 1024")
         check(self.lr > 0, "lr", self.lr, "above 0")
         check(0 <= self.warmup < 1, "warmup", self.warmup, "from 0 to less than 1")
         check(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to less than 1")
@@ -103,12 +109,12 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """How the logits of any method become probabilities and doubts."""
+    """How the logits of any method become probabilities and uncertainties."""
 
     temperature: float = 0.1
-    """Softmax temperature of the answers; trssl trains with it, too, and unlabelled samples have it or a higher one."""
+    """Softmax temperature of predictions. trssl also trains with it, or with a higher one for unlabelled samples."""
     uncertainty_views: int = 10
-    """Random views of a sample over which its uncertainty is measured."""
+    """Number of random views of a sample over which its uncertainty is measured."""
 
     def __post_init__(self):
         check(self.temperature > 0, "temperature", self.temperature, "above 0")
@@ -117,67 +123,71 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that decides the numbers of a run."""
+    """All settings that decide the numbers of a run."""
 
     data: str = "digits"
-    """What to train on: digits, another benchmark's name, a folder, a manifest.csv or an .npz."""
+    """Data set: digits (the default), the name of another benchmark, a folder, a manifest.csv or an .npz file."""
     method: str = "trssl"
-    """How to train."""
+    """Training method; the options of each method are listed below. Default: the method of the recipe."""
     recipe: str = "auto"
-    """The named configuration to start from; auto: by the data."""
+    """Named set of values for all settings. The default, auto, chooses it by the data and the method."""
     seed: int = 0
-    """Decides the split, the first weights and every draw of the run."""
+    """Random seed (default 0). It decides the split, the initial weights and all random draws of the run."""
     on_bad_image: Literal["refuse", "drop"] = "refuse"
-    """What to do if there are broken image files: name them and stop, or leave them out and record it."""
+    """What to do about broken image files: refuse (the default) lists them and stops, drop leaves them out and records
+    them."""
     problem: Problem = field(default_factory=Problem)
     training: Training = field(default_factory=Training)
     answers: Answers = field(default_factory=Answers)
     options: MethodOptions | None = None
-    """The method's own, with their defaults where none are given."""
+    """Options of the method. None is replaced by the method's defaults."""
     features: MethodOptions | None = None
-    """Those of the method that learns features first, where the run begins with such (`--start simclr`)."""
+    """Options of the method that learns features first (`--start simclr`); None for other runs."""
 
     def __post_init__(self):
         refuse_unknown_method(self.method)
-        begins = FEATURES_RUN in methods_of(self.method, self.training.start)[1:]
-        for name, method in (("options", self.method), ("features", FEATURES_RUN if begins else None)):
+        starts_with_features = FEATURES_RUN in methods_of(self.method, self.training.start)[1:]
+        for name, method in (("options", self.method), ("features", FEATURES_RUN if starts_with_features else None)):
             if getattr(self, name) is None and method:
                 object.__setattr__(self, name, METHODS[method]())
-            if type(getattr(self, name)) is not (METHODS[method] if method else type(None)):
-                raise TypeError(f"{name} are {type(getattr(self, name)).__name__}, which are not those of {method}")
+            wanted = METHODS[method] if method else type(None)
+            if type(getattr(self, name)) is not wanted:
+                found = type(getattr(self, name)).__name__
+                raise TypeError(f"Config.{name} must be {wanted.__name__} for method {self.method}, not {found}")
         for section in (self.problem, self.training, self.answers, self.options, self.features):
             for name, value in vars(section).items() if section else ():
                 check(not isinstance(value, float) or math.isfinite(value), name, value, "a finite number")
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Whose options it holds."""
+        """The methods whose options this configuration holds."""
         return methods_of(self.method, self.training.start)
 
     def switched_off(self) -> list[str]:
-        """The parts of the method that are turned off; what goes beyond a paper is off by default, and none of them."""
+        """Return the names of the method's parts that are on by default and turned off here.
+
+        Parts that go beyond a paper are off by default, so they are never in the list.
+        """
         parts = (item for item in dataclasses.fields(self.options) if item.default is True)
         return [item.name for item in parts if not getattr(self.options, item.name)]
 
 
 FEATURES_RUN = "simclr"
-"""How `--start` calls features that are learnt first, by the method of this name; and their run, within a folder."""
+"""The method that learns features first; also its name in `--start`, and the folder of its run in the run folder."""
 SECTIONS: dict[str, type] = {"problem": Problem, "training": Training, "answers": Answers}
-"""Of a configuration, beside that of its method, which bears the method's name."""
+"""Sections of a configuration. One more section has the name of the method and holds its options."""
 ESTIMATORS = ("neighbours", "paper", "paper-plain")
-"""Ways to count classes; the last one is the paper's without its reassignment of samples."""
+"""Estimators of the number of classes; the last one is the paper's without its reassignment of samples."""
 SHARED_SETTINGS = ("data", "seed", "on_bad_image", "novel", "labelled", "imbalance", "image_size", "network")
-"""What a run and the estimate of its classes have in common; the others are for the run's own method."""
+"""Settings that a run shares with the estimate of its number of classes."""
 
 
 def methods_of(method: str, start: str | None) -> tuple[str, ...]:
-    """The methods of a run: its own, and that of the features which it begins with."""
+    """Return the methods of a run: its own, and the one that learns its features first, if any."""
     return (method, FEATURES_RUN) if start == FEATURES_RUN and method != FEATURES_RUN else (method,)
 
 
 def refuse_unknown_method(name: str) -> None:
     if name not in METHODS:
-        raise UserError(f"{named('method', name)}: no such method{did_you_mean(name, METHODS)} ({', '.join(METHODS)})")
-
-
-# Fields as flags and keys see them ----------------------------------------------------------------------------
+        suggestion, available = did_you_mean(name, METHODS), ", ".join(METHODS)
+        raise UserError(f"{named('method', name)}: no such method{suggestion} (available: {available})")

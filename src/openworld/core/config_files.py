@@ -1,4 +1,4 @@
-"""Configurations as text: TOML in and out. Free of torch."""
+"""Read and write configurations as TOML text. This module does not import torch."""
 
 import json
 import tomllib
@@ -16,38 +16,39 @@ KeyPath = tuple[str, ...]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The settings in a file that a person wrote, by their keys, checked for spelling and type."""
+    """Return the settings in a file that a user wrote, by their keys. Spelling and types are checked."""
     try:
         tree = parsed_toml(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no such configuration file") from None
+        raise UserError(f"{path}: this configuration file does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a readable TOML file ({error})") from None
+        raise UserError(f"{path}: cannot be read as a TOML file ({error})") from None
     version = checked_format(tree, path)
     values, unknown = values_of_first(tree, path) if version == 1 else values_of(tree, path)
     if unknown:
-        dotted = [".".join(key_path) for key_path in _places()]
+        dotted = [".".join(key_path) for key_path in _options_by_path()]
         raise UserError(f"{path}: unknown key {unknown[0]}{did_you_mean(unknown[0], dotted)}")
     return values
 
 
 def as_tree(config: Config) -> Tree:
-    """Values, and sections of values; fields that are None stay out."""
+    """Return the configuration as a tree of values and sections of values, without the fields that are None."""
     tree: Tree = {"format": FORMAT}
     for option, value in zip(options(*config.methods), flatten(config).values(), strict=True):
-        place = tree.setdefault(option.section, {}) if option.section else tree
+        section = tree.setdefault(option.section, {}) if option.section else tree
         if value is not None:
-            place[option.name] = value
+            section[option.name] = value
     return tree
 
 
 def write_toml(config: Config) -> str:
-    """The resolved configuration as a file that `read_toml` reads back."""
+    """Return the resolved configuration as text that `read_toml` can read."""
     lines = []
-    for name, value in as_tree(config).items():  # sections come after values
+    for name, value in as_tree(config).items():  # as_tree puts sections after values, as TOML requires
         if isinstance(value, dict):
-            bare = name.replace("-", "").replace("_", "").isalnum()
-            lines += [f"\n[{name if bare else json.dumps(name)}]", *(_line(*entry) for entry in value.items())]
+            needs_no_quotes = name.replace("-", "").replace("_", "").isalnum()
+            header = name if needs_no_quotes else json.dumps(name)
+            lines += [f"\n[{header}]", *(_line(*entry) for entry in value.items())]
         else:
             lines.append(_line(name, value))
     return "\n".join(lines) + "\n"
@@ -58,10 +59,10 @@ def _line(name: str, value: Any) -> str:
 
 
 def restored_config(tree: Tree, where: str | Path, is_whole: bool = True) -> tuple[Config, list[str]]:
-    """The configuration that some version wrote, and the keys in it that are no more.
+    """Return a configuration that any version wrote, and the keys in it that no longer exist.
 
-    What an older version had not is filled with what held then. If the file is whole, nothing else may be missing; else
-    a default stands in for it, as in results that were recorded before a setting came.
+    Settings that an older version did not have get the values that applied then. If `is_whole`, no other setting may be
+    missing. Otherwise defaults replace missing settings, for results that were recorded before a setting existed.
     """
     tree = {"format": 1, **tree}
     checked_format(tree, where)
@@ -70,10 +71,10 @@ def restored_config(tree: Tree, where: str | Path, is_whole: bool = True) -> tup
     wanted = [option for option in options(*methods) if option.default is not None]
     missing = [option.name for option in wanted if option.key not in values]
     if missing and is_whole:
-        raise UserError(f"{where} lacks {', '.join(missing)}: it is damaged")
+        raise UserError(f"{where} is damaged: it lacks {', '.join(missing)}")
     try:
         return replace(Config(), values), dropped
-    except UserError as error:  # a value that cannot be
+    except UserError as error:  # an invalid value
         raise UserError(f"{where}: {error}") from None
 
 
@@ -81,26 +82,26 @@ def parsed_toml(text: str, where: str | Path) -> Tree:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{where}: not a readable TOML file ({error})") from None
+        raise UserError(f"{where}: cannot be read as a TOML file ({error})") from None
 
 
 def values_of(tree: Tree, where: str | Path) -> tuple[dict[str, Any], list[str]]:
-    """The settings in a tree of today's format by their keys, of the right types; and what is none of them."""
-    places, values, unknown = _places(), {}, []
+    """Return the settings in a tree of the current format, by their keys and with checked types; and unknown keys."""
+    known, values, unknown = _options_by_path(), {}, []
     for key_path, value in _leaves(tree):
         if key_path == ("format",):
             continue
-        if value is None:  # of an exported card, which is JSON
+        if value is None:  # the card of an exported model is JSON, which has null
             continue
-        if key_path not in places:
+        if key_path not in known:
             unknown.append(".".join(key_path))
             continue
-        values[places[key_path].key] = _typed(places[key_path], value, where)
+        values[known[key_path].key] = _typed(known[key_path], value, where)
     return values, unknown
 
 
 def values_of_first(tree: Tree, where: str | Path) -> tuple[dict[str, Any], list[str]]:
-    """Likewise of a file that a person wrote in the first format, in which no two settings shared a name."""
+    """Do what `values_of` does for a user's file of the first format, in which setting names were unique."""
     known = {option.name: option for option in reversed(options(*METHODS))}
     named, unknown = {}, []
     for key_path, value in _leaves(tree):
@@ -116,7 +117,7 @@ def checked_format(tree: Tree, where: str | Path) -> int:
     if type(version) is not int or version < 1:
         raise UserError(f"{where} is damaged: its format is {version!r}")
     if version > FORMAT:
-        raise UserError(f"{where} has format {version}; this openworld reads up to {FORMAT}: update it")
+        raise UserError(f"{where} has format {version}; this openworld reads up to {FORMAT}: update openworld")
     return version
 
 
@@ -127,7 +128,7 @@ def _typed(option: Option, value: Any, where: str | Path) -> Any:
         raise UserError(f"{where}: {error}") from None
 
 
-def _places() -> dict[KeyPath, Option]:
+def _options_by_path() -> dict[KeyPath, Option]:
     return {tuple(filter(None, (option.section, option.name))): option for option in options(*METHODS)}
 
 

@@ -1,4 +1,7 @@
-"""The one exception that is meant for a person, in the words of whoever requested: flags, or parameters in Python."""
+"""The exception for mistakes of users, and the pieces of its messages.
+
+Messages name a setting as the user writes it: as a flag on the command line, as a parameter in Python.
+"""
 
 import difflib
 from collections.abc import Iterable, Iterator
@@ -10,11 +13,14 @@ _called_from_python: ContextVar[bool] = ContextVar("called_from_python", default
 
 
 class UserError(Exception):
-    """Something the user can put right: what is wrong, where, and what to do, in one line (exit code 2)."""
+    """A mistake that the user can correct. The message says in one line what is wrong, where, and what to do.
+
+    The command line prints the message and ends with exit code 2.
+    """
 
 
 def named(setting: str, value: Any = None) -> str:
-    """A setting as the user writes it: a flag on the command line, a parameter in Python.
+    """Return a setting as the user writes it: a flag on the command line, a parameter in Python.
 
     >>> named("num_classes"), named("method", "simclr")
     ('--num-classes', '--method simclr')
@@ -30,7 +36,7 @@ def named(setting: str, value: Any = None) -> str:
 
 @contextmanager
 def called_from_python() -> Iterator[None]:
-    """Within this context messages name parameters, not flags."""
+    """Make error messages within this context name Python parameters instead of flags."""
     before = _called_from_python.set(True)
     try:
         yield
@@ -39,13 +45,13 @@ def called_from_python() -> Iterator[None]:
 
 
 def check(holds: bool, setting: str, value: object, wanted: str) -> None:
-    """Refuse a setting whose value cannot be used."""
+    """Raise a UserError that names the setting, its value and the values `wanted`, unless the condition holds."""
     if not holds:
         raise UserError(f"{named(setting)} is {value}; it must be {wanted}")
 
 
 def is_utf8(text: str) -> bool:
-    """Whether it can be written down: names of files and arguments may hold bytes that are no text.
+    """Return whether the text can be written as UTF-8: names of files and arguments may contain other bytes.
 
     >>> is_utf8("é"), is_utf8("\\udcff")
     (True, False)
@@ -54,7 +60,9 @@ def is_utf8(text: str) -> bool:
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """'; did you mean X?' for the candidate nearest to a misspelt word, compared by the last part too.
+    """Return '; did you mean X?' with the candidate nearest to a misspelt word, or '' if none is near.
+
+    If no whole candidate is near, the parts after the last dot are compared.
 
     >>> did_you_mean("CIFAR10", ["cifar10", "cifar100"]), did_you_mean("step", ["training.steps"])
     ('; did you mean cifar10?', '; did you mean training.steps?')

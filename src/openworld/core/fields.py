@@ -1,4 +1,4 @@
-"""The fields of the configuration as flags, keys and settings see them."""
+"""The fields of the configuration as options: the source of flags, of keys in files, and of settings by name."""
 
 import ast
 import dataclasses
@@ -20,7 +20,7 @@ class Option:
     """One field of the configuration, or of a method's options."""
 
     section: str
-    """Empty for a field of the configuration itself; else one of its sections, or a method."""
+    """Name of a section or of a method; empty for a field of the configuration itself."""
     name: str
     type: Any
     default: Any
@@ -28,19 +28,19 @@ class Option:
 
     @property
     def key(self) -> str:
-        """By which settings are handed about. That of a method's option says whose it is: several may share a name."""
+        """Unique name of the setting. For a method's option it contains the method, since methods may share a name."""
         return f"{self.section}.{self.name}" if self.section in METHODS else self.name
 
     @property
     def kind(self) -> type:
-        """What a value is made by: str, int, float or bool."""
+        """Type that converts a value: str, int, float or bool."""
         if self.choices or self.type == str | None:
             return str
         return int if self.type == int | None or self.may_be_auto else self.type
 
     @property
     def may_be_auto(self) -> bool:
-        """Whether the word auto may stand for a number."""
+        """Whether the value may be the word auto instead of a number."""
         return self.type == int | Literal["auto"] | None
 
     @property
@@ -51,7 +51,7 @@ class Option:
 
 
 def options(*methods: str) -> tuple[Option, ...]:
-    """Every field of the configuration, and of the options of these methods."""
+    """Return every field of the configuration, and of the options of these methods."""
     return (*_common_options(), *itertools.chain.from_iterable(_options(METHODS[name], name) for name in methods))
 
 
@@ -69,7 +69,7 @@ def _options(cls: type, section: str) -> tuple[Option, ...]:
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass, inherited ones included, read from the source."""
+    """Return the docstring under each field of a dataclass, also of inherited fields. It is read from the source."""
     docs = {}
     for parent in reversed([each for each in cls.__mro__ if dataclasses.is_dataclass(each)]):
         body = ast.parse(textwrap.dedent(inspect.getsource(parent))).body[0].body
@@ -82,9 +82,11 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 def by_keys(settings: Mapping[str, Any], *methods: str) -> dict[str, Any]:
-    """Settings by their keys: an option without a method's name is that of the first of these methods that has it.
+    """Return the settings by their keys.
 
-    An option of a method that one of these builds upon is that one's. Of two that mean the same, the later one counts.
+    An option without a method's name belongs to the first of these methods that has it. If one of these methods
+    inherits from another method, it takes over that method's options: `trssl.epsilon` becomes `trssl+.epsilon`. If two
+    settings have the same key, the later one counts.
     """
     keys = {option.key for option in options(*METHODS)}
     found = {}
@@ -96,38 +98,41 @@ def by_keys(settings: Mapping[str, Any], *methods: str) -> dict[str, Any]:
         elif mine:
             found[f"{mine[0]}.{name}"] = value
         elif owners:
-            which = " or ".join(named("method", owner) for owner in owners)
-            raise UserError(f"{named(name)} is for {which}: add that, or leave {named(name)} out")
+            methods_with_it = " or ".join(named("method", owner) for owner in owners)
+            raise UserError(f"{named(name)} works only with {methods_with_it}: add that, or leave {named(name)} out")
         else:
-            raise UserError(f"{name}: there is no such setting{did_you_mean(name, all_names())}")
+            raise UserError(f"{name}: no such setting{did_you_mean(name, all_names())}")
     return found
 
 
 def _inherited(key: str, methods: tuple[str, ...]) -> str:
-    """Of trssl.epsilon, trssl+.epsilon where that method trains."""
+    """Return the key of the method in use that inherits this option: for trssl.epsilon, trssl+.epsilon."""
     owner, _, name = key.rpartition(".")
     heirs = (method for method in methods if owner in METHODS and issubclass(METHODS[method], METHODS[owner]))
     return key if owner in methods else next((f"{heir}.{name}" for heir in heirs), key)
 
 
 def all_names() -> list[str]:
-    """What a person may call a setting."""
+    """Return all names that a user may give to a setting: short names and keys."""
     return list(dict.fromkeys([*(o.name for o in options(*METHODS)), *(o.key for o in options(*METHODS))]))
 
 
 def replace(config: Config, values: Mapping[str, Any]) -> Config:
-    """A configuration with some settings changed; of another method, with what the options of both have in common."""
+    """Return a configuration with some settings changed.
+
+    If the method changes, the options that both methods inherit keep their values.
+    """
     method, start = values.get("method", config.method), values.get("start", config.training.start)
     refuse_unknown_method(method)
     methods = methods_of(method, start)
     chosen = by_keys(values, *methods)
-    places = {option.key: option for option in options(*methods)}
-    foreign = next((key for key in chosen if key not in places), None)
+    known = {option.key: option for option in options(*methods)}
+    foreign = next((key for key in chosen if key not in known), None)
     if foreign:
-        raise UserError(f"{named(foreign)} is for {named('method', foreign.partition('.')[0])}: leave it out")
+        raise UserError(f"{named(foreign)} works only with {named('method', foreign.partition('.')[0])}: leave it out")
     changes: dict[str, dict[str, Any]] = {}
     for key, value in chosen.items():
-        changes.setdefault(places[key].section, {})[places[key].name] = value
+        changes.setdefault(known[key].section, {})[known[key].name] = value
     of_methods = {name: changes.pop(name, {}) for name in methods}
     sections = {
         section: dataclasses.replace(getattr(config, section), **changes.pop(section))
@@ -142,7 +147,10 @@ def replace(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def options_for(method: str, config: Config) -> MethodOptions:
-    """Those of the configuration; of another method its own, with what both inherit from one method as it is there."""
+    """Return the options of the configuration, or options for another method.
+
+    Options that both methods inherit from a common method keep their values.
+    """
     kind = METHODS[method]
     if method == config.method:
         return config.options
@@ -152,19 +160,19 @@ def options_for(method: str, config: Config) -> MethodOptions:
 
 
 def flatten(config: Config) -> dict[str, Any]:
-    """The values of all fields by their keys: the inverse of `replace`."""
+    """Return the values of all fields by their keys: the inverse of `replace`."""
 
-    def place(option: Option) -> Any:
+    def owner(option: Option) -> Any:
         if option.section == "":
             return config
         of_methods = dict(zip(config.methods, (config.options, config.features), strict=False))
         return of_methods.get(option.section) or getattr(config, option.section)
 
-    return {option.key: getattr(place(option), option.name) for option in options(*config.methods)}
+    return {option.key: getattr(owner(option), option.name) for option in options(*config.methods)}
 
 
 def typed(option: Option, value: Any) -> Any:
-    """The value as the field's type; 1 is good for a float, and nothing else is bent."""
+    """Return the value, checked against the field's type. An int is accepted for a float; nothing else is converted."""
     if option.choices:
         if value not in option.choices:
             raise UserError(f"{option.name} is {value!r}; it must be one of {', '.join(option.choices)}")

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Write files completely or not at all."""
 
 import os
 from contextlib import suppress
@@ -6,26 +6,26 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """A file that is there whole or not at all; what it replaces stays until then."""
-    aside = path.with_name(f"{path.name}.tmp")
+    """Write a file completely or not at all. An earlier file stays until the new one is complete."""
+    temporary = path.with_name(f"{path.name}.tmp")
     try:
-        with aside.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(content if isinstance(content, bytes) else content.encode())
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
+        temporary.replace(path)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def write_to_cache(path: Path, content: bytes) -> None:
-    """A file that is there whole or not at all. Nothing depends on it: where it cannot be written, it is left out."""
-    aside = path.with_suffix(f".{os.getpid()}.tmp")
+    """Write a file completely or not at all. A failure is ignored, because nothing depends on a cached file."""
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(content)
-        aside.replace(path)
+        temporary.write_bytes(content)
+        temporary.replace(path)
     except OSError:
-        with suppress(OSError):  # on a read-only disk there is nothing to remove, and no way to
-            aside.unlink()
+        with suppress(OSError):  # on a read-only disk there is no temporary file to remove
+            temporary.unlink()

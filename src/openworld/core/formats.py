@@ -1,31 +1,32 @@
-"""The formats of run folders and checkpoints, and what is made of older ones. Free of torch.
+"""The format versions of run folders and checkpoints, and the upgrades from older ones. Does not import torch.
 
-A configuration says in `format` which version it, and its run folder, are of; the first had no such line. A change that
-would make an older file unreadable, or read otherwise, raises the number and adds a function here; tests/formats/ holds
-samples of every version.
+The key `format` of a configuration is the version of the configuration and of its run folder. The first version had no
+such key. If a change makes older files unreadable, or changes their meaning, raise the number and add an upgrade
+function here. tests/formats/ holds samples of every version.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 FORMAT = 2
-"""Of a configuration and of its run folder."""
+"""Format version of a configuration and of its run folder."""
 CHECKPOINT_FORMAT = 3
+"""Format version of a checkpoint."""
 
 Tree = dict[str, Any]
-"""A configuration file: values, and sections of values."""
+"""A configuration file as a dict: values, and sections of values."""
 
 
 # Configurations -----------------------------------------------------------------------------------------------
 
 ADDED_TO_TRSSL = {"queue": 0, "queue_from": 0.2, "shared_labels": False, "strong_views": False, "balance": False}
-"""What was an option of trssl in the first format and is one of trssl+ now, with the defaults of then: all off."""
+"""Options of trssl in the first format that belong to trssl+ now, with their defaults of that time: all off."""
 FOR_ANSWERS = ("temperature", "uncertainty_views")
-"""What was told in [trssl] there."""
+"""Settings that were in the section [trssl] in the first format and are in [answers] now."""
 
 
 def upgraded_config(tree: Tree) -> Tree:
-    """The configuration as this version writes it; `format` is gone from it."""
+    """Return the configuration in the current format, without the key `format`."""
     tree = {name: dict(value) if isinstance(value, dict) else value for name, value in tree.items()}
     for version in range(format_of(tree), FORMAT):
         tree = CONFIG_UPGRADES[version](tree)
@@ -33,7 +34,11 @@ def upgraded_config(tree: Tree) -> Tree:
 
 
 def format_of(tree: Tree) -> int:
-    """As the file says; one that a person wrote need not, and is of the first only if it has what only that had."""
+    """Return the format version of a configuration.
+
+    A file that a user wrote may lack the key. Then it has the first format only if it contains settings in places where
+    only the first format had them.
+    """
     if "format" in tree:
         return tree["format"]
     section = tree.get("trssl")
@@ -41,9 +46,11 @@ def format_of(tree: Tree) -> int:
 
 
 def _config_from_1(tree: Tree) -> Tree:
-    """How answers are made was told in [trssl]; what we had added to the paper's method was no method of its own.
+    """Upgrade a configuration from format 1 to format 2.
 
-    Every file had the sections of all methods. BatchNorm always saw whole batches (`norm_rows` is absent).
+    In format 1 the settings of predictions were in [trssl], and our additions to the paper's method were options of
+    trssl instead of the method trssl+. Every file had the sections of all methods. BatchNorm always normalised whole
+    batches, so `norm_rows` is absent.
     """
     trssl, simclr = (tree.pop(name) if isinstance(tree.get(name), dict) else {} for name in ("trssl", "simclr"))
     for_answers = {name: trssl.pop(name) for name in FOR_ANSWERS if name in trssl}
@@ -66,13 +73,14 @@ def _start_of(tree: Tree) -> str | None:
 
 
 CONFIG_UPGRADES: dict[int, Callable[[Tree], Tree]] = {1: _config_from_1}
-"""From each version to the next."""
+"""Functions that upgrade a configuration from a version to the next one."""
 
 
 def settings_from_1(settings: Tree) -> Tree:
-    """What a person asked for then, by the flat names of then, as names of today; it need not be a whole configuration.
+    """Return requested settings of format 1, with flat names, under their current names.
 
-    The method is left to the recipe, which had trssl then and may have trssl+ now, unless an option says which it is.
+    The settings need not be a whole configuration. The recipe decides the method, unless an option decides it: a recipe
+    that used trssl in format 1 may use trssl+ now.
     """
     settings = dict(settings)
     of_simclr = {name: settings.pop(name) for name in ("contrast_temperature", "projection") if name in settings}
@@ -87,18 +95,18 @@ def settings_from_1(settings: Tree) -> Tree:
 # Checkpoints --------------------------------------------------------------------------------------------------
 
 Part = dict[str, Any]
-"""Tensors by their names."""
+"""Tensors by name."""
 
 
 def upgraded_part(name: str, read: Callable[[str], Part], version: int) -> Part:
-    """One part of a checkpoint; `read` gives any of its parts as they were written."""
-    for before in range(version, CHECKPOINT_FORMAT):
-        read = CHECKPOINT_UPGRADES[before](read)
+    """Return one part of a checkpoint in the current format; `read(name)` returns a part as it was written."""
+    for old_version in range(version, CHECKPOINT_FORMAT):
+        read = CHECKPOINT_UPGRADES[old_version](read)
     return read(name)
 
 
 def _part_from_2(read: Callable[[str], Part]) -> Callable[[str], Part]:
-    """What SimCLR projects features by was the method's, and is the head's; an empty queue was saved with any run."""
+    """Upgrade parts from version 2: SimCLR's projection moves from the method to the head, empty queues are dropped."""
 
     def part(name: str) -> Part:
         tensors = read(name)
@@ -116,10 +124,14 @@ def _part_from_2(read: Callable[[str], Part]) -> Callable[[str], Part]:
 
 
 CHECKPOINT_UPGRADES = {2: _part_from_2}
+"""Functions that upgrade the reader of a checkpoint's parts from a version to the next one."""
 
 
 def upgraded_export(weights: Part, config: Tree) -> Part:
-    """Exported weights, whose configuration lies beside them; of SimCLR the classes were the whole head once."""
+    """Return exported weights under their current names, given the configuration that was exported with them.
+
+    In format 1 the head of SimCLR consisted of the class vectors alone.
+    """
     if config.get("format", 1) == 1 and config["method"] == "simclr":
         return {key.replace("head.weight", "head.classes.weight"): value for key, value in weights.items()}
     return weights

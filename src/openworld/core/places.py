@@ -1,19 +1,19 @@
-"""Where data and caches lie, and how many cores there are. Free of torch, for commands that answer at once."""
+"""The folders of data and caches, and the number of cores. Does not import torch, so that commands start at once."""
 
 import os
 from pathlib import Path
 
 
 def default_data_dir() -> Path:
-    """The folder of the benchmarks: $OPENWORLD_DATA, or a folder in the user's cache."""
+    """Return the folder of the benchmarks: $OPENWORLD_DATA, or a folder in the user's cache."""
     return Path(os.environ.get("OPENWORLD_DATA") or cache_dir() / "data")
 
 
 def cache_dir() -> Path:
-    """What can be made again lies here: decoded images, and what is known of files."""
+    """Return the cache folder. It holds only files that openworld can create again, such as decoded images."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openworld"
 
 
 def count_cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar on a terminal, now and then a plain line elsewhere."""
+"""Progress display during a run: a bar on a terminal, occasional plain lines elsewhere."""
 
 import sys
 import time
@@ -11,11 +11,12 @@ SECONDS_BETWEEN_LINES = 5.0
 SECONDS_BETWEEN_REFRESHES = 0.25
 SECONDS_BEFORE_A_BAR = 0.5
 WIDE = 100
-"""Characters in a line of a terminal: on a narrower one there is no room for the speed."""
+"""Width of a terminal, in characters, from which the bar also shows the speed."""
 
 
 def duration(seconds: float | None) -> str:
-    """
+    """Return a duration as text, in a unit that fits.
+
     >>> duration(80), duration(300), duration(5 * 3600), duration(837_000), duration(None)
     ('80 s', '5.0 min', '5.0 h', '9.7 days', '-')
     """
@@ -28,9 +29,9 @@ def duration(seconds: float | None) -> str:
 
 
 class CountDisplay:
-    """Shows how much of a task is done, on standard error: a bar on a terminal, now and then a line elsewhere.
+    """Show on standard error how much of a task is done: a bar on a terminal, occasional lines elsewhere.
 
-    A task that is over at once shows nothing.
+    A task that ends at once shows nothing.
     """
 
     def __init__(self, label: str, quiet: bool, unit: str = ""):
@@ -47,6 +48,7 @@ class CountDisplay:
             self.bar.stop()
 
     def tell(self, done: int, total: int | None) -> None:
+        """Show that `done` of `total` items are done."""
         now = time.monotonic()
         if self.quiet or now - self.began < SECONDS_BEFORE_A_BAR:
             return
@@ -66,7 +68,7 @@ class CountDisplay:
 
 
 class ProgressDisplay:
-    """Shows steps, loss, accuracy and speed on standard error; silent when quiet."""
+    """Show steps, loss, accuracy and speed on standard error, unless `quiet`."""
 
     def __init__(self, total: int, images_per_step: int, quiet: bool):
         self.total, self.images_per_step, self.quiet = total, images_per_step, quiet
@@ -84,7 +86,7 @@ class ProgressDisplay:
             self.task = self.bar.add_task("train", total=total, status="")
 
     def begin(self, step: int) -> None:
-        """Count speed and time left from this step and moment on."""
+        """Measure the speed and the remaining time from this step and moment on."""
         self.start = step
         self.began = self.next_due = time.monotonic()
 
@@ -99,12 +101,12 @@ class ProgressDisplay:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to show something; what is shown has to be fetched from the device."""
+        """Whether it is time for an update. Callers ask first, because an update needs values from the device."""
         return not self.quiet and time.monotonic() >= self.next_due
 
     def show(self, step: int, loss: float, scores: dict[str, float | None] | None = None) -> None:
-        """A new state of the bar, or a line; new accuracies are shown from now on."""
-        if scores:  # where the classes are known
+        """Update the bar or print a line. New accuracies are shown from now on."""
+        if scores:  # there are none if the true classes are unknown
             known = [f"{name} {scores[name]:.1f}" for name in ("seen", "novel", "all") if scores[name] is not None]
             self.accuracy = "".join(f"{text} " for text in known) + " "
         now = time.monotonic()
@@ -120,5 +122,6 @@ class ProgressDisplay:
             self.next_due = now + SECONDS_BETWEEN_LINES
 
     def warn(self, message: str) -> None:
+        """Print a warning on standard error without breaking the bar."""
         console = self.bar.console if self.bar else Console(stderr=True, soft_wrap=True)
         console.print(f"warning: {message}", markup=False, highlight=False)

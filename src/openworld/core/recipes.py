@@ -1,4 +1,7 @@
-"""Named full configurations. Each docstring: the command, the measured result, the time, the hardware."""
+"""Recipes: named full configurations.
+
+Each docstring states the command, the measured seen / novel / all accuracy in per cent, the time and the hardware.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,16 +15,18 @@ from openworld.methods.trssl_options import TrsslOptions
 from openworld.methods.trssl_plus_options import TrsslPlusOptions
 
 FEW_CLASSES = ("digits", "cifar10")
-"""Where a batch shows each class often enough for Sinkhorn, and confident answers are mostly right."""
+"""Benchmarks with so few classes that a batch has enough samples of each for Sinkhorn. Confident predictions are
+mostly correct there."""
 
 
 def digits(data: str) -> Config:
-    """scikit-learn's 8x8 digits: the default.
+    """Return the recipe for scikit-learn's 8x8 digits, the default data.
 
     Command: openworld train. Measured over seeds 0, 1, 2 on two CPU cores (Xeon, torch 2.13): 99.8 / 98.5 / 99.2,
-    25 to 33 s a run (benchmarks/results/digits.json). Beyond the paper: more Sinkhorn iterations, a higher
-    learning rate, and uncertainty temperatures from half of the run on: found by trial on the test part, so that
-    novel classes come out right on every seed tried; not ablated since (docs/log.md).
+    25 to 33 s a run (benchmarks/results/digits.json). Differences from the paper: more Sinkhorn iterations, a higher
+    learning rate, and uncertainty temperatures from half of the run on. We found these by trial on the test part, so
+    that novel classes are found with every seed tried. They were not ablated since
+    (docs/findings.md#finding-digits-recipe).
     """
     return Config(
         data=data,
@@ -40,17 +45,22 @@ def digits(data: str) -> Config:
 
 
 def paper(data: str) -> Config:
-    """The printed method and hyperparameters for the paper's benchmarks, from scratch; any shorter length by --steps.
+    """Return the printed method and hyperparameters for the paper's benchmarks, from scratch. --steps shortens it.
 
-    Command: openworld train cifar100 --recipe paper --steps 102400. Measured on CIFAR-100 with seed 0, on an H200: 66.1
-    / 42.4 / 54.5 in 1,416 s, compiling included (one run). That is half the printed length; the whole, 204,800 steps,
-    would be some 46 minutes, and was not run. What the text leaves open is mostly settled as in the authors' code: an
-    epoch is 1,024 steps; a batch is 256 labelled images and two views of 256 others; momentum is 0.9; features are
-    normalised, too, and lambda divides cosines; 10 views tell the uncertainty; how strong the views are; averaged
-    weights are judged, and tell the uncertainty. So is one thing that the text says otherwise: uncertainty is the
-    deviation of the likeliest class, not the variance, and no less than the temperature (the text: 0.1). Not as in the
-    code: the prior is that of the unlabelled set, as in the text; weights are averaged over 500 steps, not 1,000, and
-    their BatchNorm is measured afresh. With 50% labels on CIFAR the paper takes --temperature 0.2.
+    Command: openworld train cifar100 --recipe paper --steps 102400. Measured on CIFAR-100 with seed 0, on an H200:
+    66.1 / 42.4 / 54.5 in 1,416 s, including compilation (one run). That is half the printed length. The full length,
+    204,800 steps, would take some 46 minutes and was not run.
+
+    Where the text leaves a point open, this recipe mostly follows the authors' code. An epoch is 1,024 steps. A batch
+    is 256 labelled images and two views of 256 unlabelled ones. Momentum is 0.9. Features are normalised, too, and
+    lambda divides cosines. The uncertainty comes from 10 views. The strength of the views is that of the code. Averaged
+    weights are evaluated, and measure the uncertainty. The recipe also follows the code in a point where the text
+    differs: the uncertainty is the standard deviation of the most probable class, not the variance, and its minimum is
+    the temperature (in the text 0.1).
+
+    It differs from the code in these points. The prior is that of the unlabelled set, as in the text. Weights are
+    averaged over 500 steps, not 1,000, and their BatchNorm statistics are measured again. With 50% labels on CIFAR the
+    paper uses --temperature 0.2.
     """
     config = Config(data=data)
     if data == "tiny-imagenet":
@@ -64,13 +74,13 @@ def paper(data: str) -> Config:
 
 
 def fast(data: str) -> Config:
-    """The method from scratch in few steps: a short schedule, and Sinkhorn that reaches its prior.
+    """Return the method from scratch in few steps: a short schedule, and enough Sinkhorn iterations to reach the prior.
 
     Command: openworld train cifar100 --recipe fast. Measured on CIFAR-100 with seed 0, on an H200: 63.3 / 45.7 / 54.5
-    in 252 s, compiling included (one run; J in docs/log.md, with SGD and older code, one run as well: 64.4 / 40.4 /
-    52.4); CIFAR-10, one run: 93.3 / 87.6 / 90.4 in 219 s, on a machine that had compiled a similar one. Beyond the
-    paper: Muon for the weight matrices, five times the weight decay for the rest, ten Sinkhorn iterations, a queue
-    where there are many classes, no uncertainty temperatures.
+    in 252 s, including compilation (one run). Trial J, with SGD and older code, also one run: 64.4 / 40.4 / 52.4
+    (docs/findings.md#finding-scratch-muon). CIFAR-10, one run: 93.3 / 87.6 / 90.4 in 219 s, on a machine that had
+    compiled a similar run before. Differences from the paper: Muon for the weight matrices, five times the weight decay
+    for the other weights, ten Sinkhorn iterations, a queue if there are many classes, no uncertainty temperatures.
     """
     base = _benchmark(data)
     training = replace(base.training, weight_decay=5e-4)
@@ -82,15 +92,17 @@ def fast(data: str) -> Config:
 
 
 def pretrained(data: str) -> Config:
-    """`fast` from features that SimCLR learns first, from the same images and without labels; the default for CIFAR.
+    """Return `fast`, started from features that SimCLR learns first from the same images without labels.
 
-    Command: openworld train cifar100. Measured on an H200, over seeds 0 to 2: 68.4 / 55.9 / 62.2 ± 0.2, and with
-    --labelled 50 (seed 0) 77.3 / 62.9 / 70.1. CIFAR-10, likewise: 94.9 / 94.1 / 94.5 ± 0.3, and 96.5 / 93.6 / 95.0.
-    A command takes 516 to 602 s from beginning to end, the most on a machine that has compiled nothing before. The
-    paper claims no such start. Also beyond it: Muon for the weight matrices, the head begins as the clusters of the
-    features, a low rate keeps what they know, both views get one pseudo-label, which stays soft where there are many
-    classes, the second view is strengthened after it got it, half as many rows are labelled, and the loss makes up for
-    their share.
+    This is the default for CIFAR. Command: openworld train cifar100. Measured on an H200, over seeds 0 to 2:
+    68.4 / 55.9 / 62.2 ± 0.2, and with --labelled 50 (seed 0) 77.3 / 62.9 / 70.1. CIFAR-10 in the same way:
+    94.9 / 94.1 / 94.5 ± 0.3, and 96.5 / 93.6 / 95.0. A command takes 516 to 602 s from beginning to end, the longest on
+    a machine that has compiled nothing before.
+
+    The paper does not start from learnt features. Other differences from the paper: Muon trains the weight matrices.
+    The head starts from the clusters of the features. A low learning rate preserves the features. Both views get one
+    pseudo-label, which stays soft if there are many classes. The second view is made stronger after it got its label.
+    A batch has half as many labelled rows, and the loss corrects for their proportion.
     """
     base = fast(data)
     training, options = replace(base.training, start="simclr"), base.options
@@ -103,12 +115,14 @@ def pretrained(data: str) -> Config:
 
 
 def simclr(data: str) -> Config:
-    """Features without labels, for `openworld estimate` and as a start: SimCLR, and clusters for the classes.
+    """Return SimCLR, which learns features without labels; their clusters become the classes.
 
-    Command: openworld train cifar100 --method simclr --steps 44000. Measured on an H200, 343 to 387 s, over
-    seeds 0 to 2: CIFAR-100 58.6 / 48.5 / 53.6 (63.6 by nearest neighbours), CIFAR-10 91.6 / 86.2 / 88.9 (91.4).
-    CIFAR-100 after 10,000 at a rate of 0.014 49.6 / 39.7 / 44.6 (58.2), with SGD 41.7 / 35.4 / 38.8 (52.3). Digits,
-    with SGD: 96.2 / 90.1 / 93.1 (98.4).
+    `openworld estimate` and `--start simclr` use these features.
+
+    Command: openworld train cifar100 --method simclr --steps 44000. Measured on an H200, 343 to 387 s, over seeds 0 to
+    2, with the k-nearest-neighbour accuracy in parentheses: CIFAR-100 58.6 / 48.5 / 53.6 (63.6), CIFAR-10
+    91.6 / 86.2 / 88.9 (91.4). CIFAR-100 after 10,000 steps with Muon at 0.014: 49.6 / 39.7 / 44.6 (58.2), with
+    SGD 41.7 / 35.4 / 38.8 (52.3). Digits, with SGD: 96.2 / 90.1 / 93.1 (98.4).
     """
     base = _benchmark(data)
     settings: dict[str, Any] = {"lr": 0.3}
@@ -126,17 +140,17 @@ def _benchmark(data: str) -> Config:
 
 
 def _photos(**settings) -> Training:
-    """100 epochs, 10 of them to warm up; images of 256 x 256, of which a view shows 224 x 224."""
+    """Return the settings for photos: 100 epochs, 10 of them warm-up; images of 256 x 256, views of 224 x 224."""
     return Training(image_size=256, steps=102_400, warmup=0.1, **settings)
 
 
 def own(data: str) -> Config:
-    """A person's own images or features; planning/ adds what follows from the set, the device and the time.
+    """Return the recipe for user data: images or features. planning/ adds settings by data, device and time.
 
     Command: openworld train FOLDER. Measured on four sets of 3,500 photos with seven classes, 750 steps on one CPU
-    thread: 73.8 / 68.5 / 71.5 on average (with SGD 67.4 / 55.3 / 62.3; docs/log.md). The method's settings are those of
-    the digits, with a gentler learning rate and Muon; the class shares of the unlabelled part are taken as equal, since
-    nobody has counted them.
+    thread: 73.8 / 68.5 / 71.5 on average, with SGD 67.4 / 55.3 / 62.3 (docs/findings.md#finding-own-photos-muon). The
+    method's settings are those of the digits, with a lower learning rate and Muon. The class proportions of the
+    unlabelled part are assumed equal, because they are unknown.
     """
     return Config(
         data=data,
@@ -155,16 +169,18 @@ RECIPES: dict[str, Callable[[str], Config]] = {
     "own": own,
 }
 USUAL = {"digits": "digits", "cifar10": "pretrained", "cifar100": "pretrained"}
-"""For benchmarks, the recipe that did best there in trials (docs/log.md); on the others no other was tried."""
+"""The recipe that did best on a benchmark in trials (docs/findings.md#finding-pretrained-rows). Other benchmarks use
+`paper`: no other recipe was tried on them."""
 
 
 def recipe_for(name: str, data: str, is_benchmark: bool, method: str | None) -> str:
-    """The recipe's name, with auto settled by the data and by the method that was asked for."""
+    """Return the name of the recipe. For auto, the data and the requested method decide it."""
     if name == "auto" and not is_benchmark:
         return "own"
     if name == "auto":
-        of_method = METHODS[method].recipe if method in METHODS else None
-        return of_method or USUAL.get(data, "paper")
+        recipe_of_method = METHODS[method].recipe if method in METHODS else None
+        return recipe_of_method or USUAL.get(data, "paper")
     if name not in RECIPES:
-        raise UserError(f"{named('recipe', name)}: no such recipe{did_you_mean(name, RECIPES)} ({', '.join(RECIPES)})")
+        suggestion, available = did_you_mean(name, RECIPES), ", ".join(RECIPES)
+        raise UserError(f"{named('recipe', name)}: no such recipe{suggestion} (available: {available})")
     return name

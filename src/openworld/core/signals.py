@@ -1,4 +1,4 @@
-"""Stopping politely: a signal ends the run at the next step, with a checkpoint; a second one at once."""
+"""Stop a run on a signal: the first one ends it at the next step, with a checkpoint, the second one at once."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import threading
 
 
 class Interrupted(Exception):
-    """A signal requested the run to stop, and it has saved its state."""
+    """A signal stopped the run, which has saved its state."""
 
     def __init__(self, signum: int, message: str):
         super().__init__(message)
@@ -14,14 +14,17 @@ class Interrupted(Exception):
 
 
 class StopSignals:
-    """Within this context SIGINT and SIGTERM are remembered instead of acted on; only the main thread hears of them."""
+    """A context that records SIGINT and SIGTERM instead of ending the process.
+
+    Outside the main thread it does nothing, because Python delivers signals only there.
+    """
 
     def __init__(self):
         self.received: int | None = None
 
     def __enter__(self) -> "StopSignals":
-        hears = threading.current_thread() is threading.main_thread()
-        numbers = (signal.SIGINT, signal.SIGTERM) if hears else ()
+        is_main_thread = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if is_main_thread else ()
         self._before = {number: signal.signal(number, self._handle) for number in numbers}
         return self
 
@@ -30,7 +33,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def obey(self, step: int) -> None:
-        """Where all is saved that was done."""
+        """Raise `Interrupted` if a signal has arrived. Call this only after the state of `step` is saved."""
         if self.received is not None:
             raise Interrupted(self.received, f"stopped at step {step}")
 

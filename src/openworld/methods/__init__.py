@@ -1,6 +1,6 @@
-"""The methods: one dict from a method's name to its options, and one file for each method.
+"""The methods: a dict from the name of a method to its options, and one file for each method.
 
-This module and the options are free of torch: `options.method()` imports the method when it is needed.
+This module and the options do not import torch: `options.method()` imports the method when it is needed.
 The methods themselves may import `core`, `compute`, `ops`, `data` and `nets`.
 """
 

@@ -1,4 +1,4 @@
-"""What the options of every method have in common. Free of torch: `openworld --help` reads the options."""
+"""The base class of all options. It must not import torch, because `openworld --help` reads the options."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 class MethodOptions(ABC):
     """The settings of one method: a frozen dataclass with a docstring under each field.
 
-    A field `epsilon` of the method `uno` is the flag `--epsilon`, or `--uno.epsilon`, and in a configuration file the
-    key `epsilon` of the section `[uno]`.
+    A field `epsilon` of the method `uno` becomes the flag `--epsilon` (or `--uno.epsilon`), and the key `epsilon` in
+    the section `[uno]` of a configuration file.
     """
 
     recipe: ClassVar[str | None] = None
-    """The recipe that this method takes on a benchmark; None: the usual one of the benchmark."""
+    """The recipe that `--recipe auto` chooses for this method on a benchmark. None: the benchmark's usual recipe."""
     needs: ClassVar[dict[str, str]] = {}
-    """Options that do nothing while another one is off."""
+    """Options that do nothing while another option is off: `{"threshold": "mixed_labels"}`."""
 
     @classmethod
     @abstractmethod
     def method(cls) -> type["Method"]:
-        """The method itself. It needs torch, so import it here and not above."""
+        """Return the class of the method. It needs torch, so import it in this function and not at the top."""

@@ -1,7 +1,7 @@
-"""SimCLR (Chen, Kornblith, Norouzi, Hinton, ICML 2020): features without labels, and their clusters for the classes.
+"""SimCLR (Chen, Kornblith, Norouzi, Hinton, ICML 2020): learn features without labels, then cluster them into classes.
 
-The two views of an image attract each other, all other images repel. Labels are used only by the head, which holds the
-clusters of the features: those of the seen classes begin, and stay, with the labelled samples.
+The loss pulls the two views of an image together and pushes all other images away. Only the head uses labels. It holds
+the clusters of the features: labelled samples start the clusters of the seen classes and always stay in them.
 
 Shapes: U samples in two views.
 """
@@ -19,19 +19,19 @@ from openworld.nets.network import Network
 from openworld.ops.rng import generator
 
 PASSES_OF_CLUSTERS = 4
-"""Over all samples: as long as it takes to find clusters of their features, once."""
+"""Time of clustering the features once, in passes of all samples through the network."""
 
 
 class ClustersAndProjection(nn.Module):
-    """Clusters that answer; and a projection of the features for the loss, which is thrown away afterwards."""
+    """A head with the clusters that predict, and a projection of the features that only the loss uses."""
 
     def __init__(self, width: int, num_classes: int, projection: int, source: Generator, seed: int):
         super().__init__()
         self.classes = CosineHead.drawn(width, num_classes, source)
         self.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, projection, bias=False))
-        of_projection = generator(seed, "projection")
+        projection_source = generator(seed, "projection")
         for layer in (self.projection[0], self.projection[2]):
-            nn.init.kaiming_normal_(layer.weight, generator=of_projection)
+            nn.init.kaiming_normal_(layer.weight, generator=projection_source)
         nn.init.zeros_(self.projection[0].bias)
 
     def forward(self, features_BD: Tensor) -> Tensor:
@@ -59,16 +59,16 @@ class Simclr(Method):
 
     @torch.no_grad()
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
-        """The classes become the clusters of all samples' features."""
+        """Cluster the features of all samples; the clusters become the classes."""
         source = generator(self.config.seed, "clusters", step, device=batches.data.device)
         average.head.classes.weight.copy_(clustered_head(average, batches.data, source))
 
 
 def nt_xent(projected: Tensor, temperature: float) -> StepResult:
-    """Each of the 2U views has to tell its partner from all the others."""
+    """Return the contrastive loss: each of the 2U views must identify its partner among all other views."""
     cosines = (projected @ projected.T).fill_diagonal_(-torch.inf)
     partners = torch.arange(len(projected), device=projected.device).roll(len(projected) // 2)
     loss = F.cross_entropy(cosines / temperature, partners)
-    found = cosines.detach().argmax(dim=1) == partners
-    attracted = cosines.detach().gather(1, partners[:, None]).mean()
-    return StepResult(loss, {"partner_found": found.float().mean(), "partner_cosine": attracted})
+    is_found = cosines.detach().argmax(dim=1) == partners
+    partner_cosine = cosines.detach().gather(1, partners[:, None]).mean()
+    return StepResult(loss, {"partner_found": is_found.float().mean(), "partner_cosine": partner_cosine})

@@ -1,4 +1,4 @@
-"""Options of SimCLR. Free of torch."""
+"""Options of SimCLR. This module does not import torch."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from openworld.methods.options import MethodOptions
 
 @dataclass(frozen=True, kw_only=True)
 class SimclrOptions(MethodOptions):
-    """Features without labels."""
+    """SimCLR: features learnt without labels, clustered into classes."""
 
     recipe = "simclr"
 
     contrast_temperature: float = 0.2
     """Temperature of the contrastive loss."""
     projection: int = 128
-    """Width of the projection on which that loss works."""
+    """Width of the projected features that the contrastive loss compares."""
 
     def __post_init__(self):
         check(self.contrast_temperature > 0, "contrast_temperature", self.contrast_temperature, "above 0")

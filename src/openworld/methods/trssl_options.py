@@ -1,4 +1,4 @@
-"""Options of the paper's method. Free of torch."""
+"""Options of the paper's method. This module does not import torch."""
 
 from dataclasses import dataclass
 
@@ -8,28 +8,29 @@ from openworld.methods.options import MethodOptions
 
 @dataclass(frozen=True, kw_only=True)
 class TrsslOptions(MethodOptions):
-    """The paper's method: every part that its ablations turn."""
+    """The paper's method. Each part that its ablations vary is an option."""
 
     needs = {"threshold": "mixed_labels", "mixup_alpha": "mixup", "uncertainty_from": "uncertainty"}
 
     threshold: float = 0.5
-    """A novel class that holds this share of a pseudo-label takes it all."""
+    """Probability from which the pseudo-label of a novel class becomes hard (one-hot)."""
     epsilon: float = 0.05
-    """Softness of Sinkhorn's assignment (the paper's lambda); above the temperature, novel classes are lost."""
+    """Softness of Sinkhorn's assignment (the paper's lambda). Above --temperature, novel classes are lost."""
     iterations: int = 3
-    """Iterations of Sinkhorn."""
+    """Number of Sinkhorn iterations."""
     mixup_alpha: float = 0.75
-    """Both parameters of the Beta distribution of mixup's weight."""
+    """Both parameters of the Beta distribution from which mixup's weight is sampled."""
     uncertainty_from: float = 0.0
-    """Share of the run before temperatures follow the uncertainty: too early can cost novel classes (docs/log.md)."""
+    """Fraction of the run after which temperatures follow the uncertainty. Too early can cost accuracy on novel classes
+    (docs/findings.md#finding-uncertainty-too-early)."""
     uncertainty: bool = True
-    """Temperatures of unlabelled samples follow their uncertainty; off: all have the temperature."""
+    """Give each unlabelled sample a temperature that follows its uncertainty. Off: all use --temperature."""
     mixed_labels: bool = True
-    """Confident novel pseudo-labels are hardened; off: all stay soft."""
+    """Make confident pseudo-labels of novel classes hard (one-hot). Off: all pseudo-labels stay soft."""
     cross_labels: bool = True
-    """Each view is labelled by the other; off: by itself."""
+    """Train each view with the pseudo-label of the other view. Off: with its own."""
     mixup: bool = True
-    """Train on mixed pairs; off: on the images themselves."""
+    """Train on mixtures of pairs of images (mixup). Off: on the images themselves."""
 
     def __post_init__(self):
         check(0 < self.threshold <= 1, "threshold", self.threshold, "above 0 and up to 1")

@@ -1,4 +1,4 @@
-"""Options of what we added to the paper's method. Free of torch."""
+"""Options of our additions to the paper's method. This module does not import torch."""
 
 from dataclasses import dataclass
 
@@ -8,26 +8,27 @@ from openworld.methods.trssl_options import TrsslOptions
 
 @dataclass(frozen=True, kw_only=True)
 class TrsslPlusOptions(TrsslOptions):
-    """The paper's method, and what we added to it; with all of these off it is the paper's."""
+    """The paper's method with our additions. With all of them off, it is the paper's method."""
 
     needs = {**TrsslOptions.needs, "queue_from": "queue"}
 
     queue: int = 0
-    """Earlier logits of each view that Sinkhorn assigns together with the batch's own."""
+    """Number of logits of earlier batches, for each view, that Sinkhorn assigns together with the batch; 0: none."""
     queue_from: float = 0.2
-    """Share of the run before the queue is used, once it is full: logits of a young network spoil the assignment."""
+    """Fraction of the run after which the queue is used, if it is full. Early logits would spoil the assignment."""
     shared_labels: bool = False
-    """Both views get one pseudo-label, from the mean of their logits, which errs less than either."""
+    """Give both views one pseudo-label, from the mean of their logits, which is more often correct than either."""
     strong_views: bool = False
-    """Train on second views that are changed further once they have their pseudo-label."""
+    """Train on a second view that is augmented further after it got its pseudo-label."""
     balance: bool = False
-    """Add to the logits how much more often a batch shows each class than the set does: more labels, more rows."""
+    """Correct the logits in the loss for classes that are more frequent in a batch than in the data, because more of
+    their samples are labelled."""
 
     def __post_init__(self):
         super().__post_init__()
         if self.shared_labels and not self.cross_labels:
-            off, way_out = named("no_cross_labels"), named("no_shared_labels")
-            raise UserError(f"{off} does nothing where both views share one label: add {way_out}")
+            no_cross, no_shared = named("no_cross_labels"), named("no_shared_labels")
+            raise UserError(f"{no_cross} does nothing while both views share one pseudo-label: add {no_shared}")
         check(self.queue >= 0, "queue", self.queue, "0 or more")
         check(0 <= self.queue_from <= 1, "queue_from", self.queue_from, "from 0 to 1")
 
