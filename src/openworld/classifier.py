@@ -65,7 +65,7 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         features and 800 for images, and at most 3,000. That takes seconds for features, and minutes for thousands of
         images on a CPU. With ``minutes`` the number of steps depends on the speed of the machine, so that two fits
         are no longer the same.
-    device : "auto", "cpu" or "cuda", default="auto"
+    device : "auto", "cpu", "cuda" or "mps", default="auto"
         Device for training and prediction.
     random_state : int, numpy generator or None, default=0
         Random seed. On a CPU the same seed gives the same model. None uses a different seed in each fit.

@@ -27,6 +27,8 @@ from openworld.core.errors import UserError
 # takes 30 times as long when another process wants a core. This value costs nothing on an idle machine
 # (docs/findings.md#finding-openmp-spin).
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+# torch reads this at its import, too: the CPU computes what Apple's GPU lacks, instead of an error.
+os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

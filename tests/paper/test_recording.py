@@ -69,7 +69,7 @@ def test_a_start_that_is_not_finished_is_not_recorded(record):
     [
         (lambda path: (path / "summary.json").unlink(), "openworld train --resume"),
         (lambda path: (path / "environment.json").unlink(), "environment.json is missing"),
-        (lambda path: (path / "config.toml").unlink(), "is not a run: it has no config.toml"),
+        (lambda path: (path / "config.toml").unlink(), "it has no config.toml"),
     ],
 )
 def test_what_cannot_be_recorded_stops_all(record, spoil, answer, capsys):

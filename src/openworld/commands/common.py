@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from openworld.core.config import SECTIONS
+from openworld.core.config import DEVICES, SECTIONS
 from openworld.core.errors import did_you_mean
 from openworld.core.fields import Option, flatten, options
 from openworld.core.recipes import RECIPES
@@ -143,9 +143,9 @@ def defaults_of(option: Option) -> str:
 def add_device_flag(parser: Parser) -> None:
     parser.add_argument(
         "--device",
-        choices=("auto", "cpu", "cuda"),
+        choices=DEVICES,
         default="auto",
-        help="where to compute [auto: on a GPU if there is one]",
+        help="where to compute: cpu, cuda, or mps (Apple's GPU, untested) [auto: on a GPU if there is one]",
     )
 
 
@@ -154,7 +154,7 @@ def add_compile_flag(parser: Parser) -> None:
         "--compile",
         choices=("auto", "on", "off"),
         default="auto",
-        help="compile the training step: takes up to a minute, then steps are faster [auto: on a GPU]",
+        help="compile the training step: takes up to a minute, then steps are faster [auto: on a CUDA GPU]",
     )
 
 

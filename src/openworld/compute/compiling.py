@@ -79,7 +79,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def compiled_path(device: torch.device, *kind: object) -> Path:
     """Return the cache file for one kind of work, on one kind of device, with one version of torch."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     key = "/".join(map(str, (torch.__version__, name, *kind)))
     return cache_dir() / "compiled" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.bin"
 

@@ -32,6 +32,8 @@ def stage(tensor: Tensor, device: torch.device) -> Tensor:
     """Return the tensor on the device. The host does not wait for the copy."""
     if tensor.device.type == device.type:
         return tensor
+    if device.type == "mps":  # it has no float64, and shares its memory with the host
+        return (tensor.float() if tensor.dtype == torch.float64 else tensor).to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
@@ -44,6 +46,8 @@ def synchronize(device: torch.device) -> None:
     """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 class Transfer:
@@ -53,8 +57,8 @@ class Transfer:
         self.last_copy: torch.cuda.Event | None = None
 
     def __call__(self, tensor: Tensor, device: torch.device) -> Tensor:
-        if tensor.device.type == device.type:
-            return tensor
+        if device.type != "cuda" or tensor.is_cuda:
+            return stage(tensor, device)
         if self.last_copy:
             self.last_copy.synchronize()
         staged = stage(tensor, device)
@@ -64,5 +68,5 @@ class Transfer:
 
 
 def describe(device: torch.device) -> str:
-    """Return the name of the GPU, or `cpu`, as run folders record it."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    """Return the name of the CUDA GPU, or `mps` or `cpu`, as run folders record it."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from openworld.core.config import DEVICES
 from openworld.core.errors import UserError, named
 from openworld.core.places import count_cores, default_data_dir
 
@@ -43,7 +44,7 @@ def make_runtime(
     """Return the runtime of this machine. Arguments replace what is chosen automatically.
 
     By default, the device is a GPU if there is one, there is a worker for each core, and the training step is compiled
-    on a GPU unless `deterministic` is set.
+    on a CUDA GPU unless `deterministic` is set.
     """
     picked = pick_device(device)
     if compile not in ("auto", "on", "off"):
@@ -51,6 +52,8 @@ def make_runtime(
     if deterministic and compile == "on":
         both = f"{named('deterministic')} and {named('compile', 'on')}"
         raise UserError(f"{both} exclude each other: compiled code depends on timings. Use only one of them")
+    if picked.type == "mps" and compile == "on":
+        raise UserError(f"{named('compile', 'on')} does not work on Apple's GPU; leave it out")
     return Runtime(
         device=picked,
         data_dir=data_dir or default_data_dir(),
@@ -63,13 +66,17 @@ def make_runtime(
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device for `auto`, `cpu` or `cuda`. Raise a UserError if torch does not find it."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise UserError(f"{named('device', name)}: unknown device; use auto, cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"{named('device', 'cuda')}: torch finds no GPU; use {named('device', 'cpu')}")
+    """Return the device. `auto` is a CUDA GPU, else Apple's GPU (mps), else the CPU.
+
+    Raise a UserError if torch does not find the device.
+    """
+    if name not in DEVICES:
+        raise UserError(f"{named('device', name)}: unknown device; use {', '.join(DEVICES[:-1])} or {DEVICES[-1]}")
+    is_there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = next(device for device, available in is_there.items() if available)
+    if not is_there[name]:
+        raise UserError(f"{named('device', name)}: torch finds no such GPU; use {named('device', 'cpu')}")
     return torch.device(name)
 
 
@@ -77,13 +84,23 @@ def free_memory(device: torch.device) -> int:
     """Return the number of bytes that are free on the device now."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
+    if device.type == "mps":
+        return max(0, torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
     try:  # MemAvailable includes the file cache, which Linux frees on demand
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        free = _half_of_physical_memory()
     try:  # the limit of a container may be lower
         limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
         return max(0, min(free, limit - used))
     except (OSError, ValueError):
         return free
+
+
+def _half_of_physical_memory() -> int:
+    """Return half of the machine's memory where the system tells it, else 2 GiB."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (AttributeError, ValueError):  # Windows has no sysconf
+        return 2 * 2**30

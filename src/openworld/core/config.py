@@ -176,6 +176,8 @@ FEATURES_RUN = "simclr"
 """The method that learns features first; also its name in `--start`, and the folder of its run in the run folder."""
 SECTIONS: dict[str, type] = {"problem": Problem, "training": Training, "answers": Answers}
 """Sections of a configuration. One more section has the name of the method and holds its options."""
+DEVICES = ("auto", "cpu", "cuda", "mps")
+"""Values of `--device`; mps is Apple's GPU."""
 ESTIMATORS = ("neighbours", "paper", "paper-plain")
 """Estimators of the number of classes; the last one is the paper's without its reassignment of samples."""
 SHARED_SETTINGS = ("data", "seed", "on_bad_image", "novel", "labelled", "imbalance", "image_size", "network")

@@ -101,7 +101,10 @@ def whitening(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor) -> t
     variance = all_ND.var(dim=0).mean().clamp(min=1e-12)
     identity_DD = torch.eye(len(mean_D), device=variance.device)
     covariance_DD = deviations_LD.T @ deviations_LD / len(deviations_LD) + variance * identity_DD
-    variances_D, directions_DD = torch.linalg.eigh(covariance_DD)
+    if covariance_DD.device.type == "mps":  # which has no eigh
+        variances_D, directions_DD = (part.to("mps") for part in torch.linalg.eigh(covariance_DD.cpu()))
+    else:
+        variances_D, directions_DD = torch.linalg.eigh(covariance_DD)
     return mean_D, directions_DD * variances_D.rsqrt() @ directions_DD.T
 
 

@@ -18,7 +18,7 @@ from openworld.data.problem import OpenWorld, is_file_of_shares
 from openworld.methods import METHODS
 from openworld.runs.folder import RunFolder
 
-LARGEST_SIDE = {"cpu": 64, "cuda": 256}
+LARGEST_SIDE = {"cpu": 64, "cuda": 256, "mps": 256}
 """Largest side in pixels to which images of user data are resized. On a GPU 256, of which a view shows 224."""
 
 
@@ -135,7 +135,7 @@ def own_settings(dataset: Dataset, device: torch.device, config: Config) -> dict
 
 def batch_sizes(world: OpenWorld) -> dict[str, int]:
     """Return batch sizes that use the device well. For a small set, a batch is at most half of it."""
-    labelled, unlabelled = (256, 256) if world.training.device.type == "cuda" else (64, 128)
+    labelled, unlabelled = (64, 128) if world.training.device.type == "cpu" else (256, 256)
     num_labelled, num_unlabelled = len(world.training.labelled), len(world.training.unlabelled)
     return {
         "batch_labelled": max(2, min(labelled, (num_labelled + num_unlabelled) // 2)),

@@ -1,7 +1,6 @@
 """The run folder: the interface between training and the code that reads its results."""
 
 import csv
-import fcntl
 import functools
 import io
 import json
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from openworld.core.config import FEATURES_RUN, Config
 from openworld.core.config_files import parsed_toml, restored_config, write_toml
@@ -166,11 +166,7 @@ class RunFolder:
     def lock_for_training(self, config: Config, split: str, device: torch.device) -> Iterator[None]:
         """Write the files that define the run. Within this context no other process can train in the folder."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / LOCK).open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(f"{self.path}: another process is training in this folder") from None
+        with self._locked():
             if self.exists and replace(self.config(), {"data": config.data}) != config:
                 started = f"{self.path}: another process has started a different run in this folder"
                 raise UserError(f"{started}; choose another {named('out')}")
@@ -181,6 +177,19 @@ class RunFolder:
             self.write_json("environment.json", sessions)
             (self.path / REQUEST).unlink(missing_ok=True)
             yield
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the folder. The system releases it when the process ends, however it ends."""
+        lock = FileLock(self.path / LOCK, blocking=False)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise UserError(f"{self.path}: another process is training in this folder") from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     def record_seconds(self, seconds: float) -> None:
         """Record how long the run has trained, for a stop between two lines of metrics."""

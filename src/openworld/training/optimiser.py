@@ -47,8 +47,10 @@ class Optimiser:
             {"params": group, "lr": self.rates[pace.rate], "weight_decay": training.weight_decay * pace.decay}
             for pace, group in groups.items()
         ]
-        # The fused kernel skips the update if its flag `found_inf`, a tensor on the device, is set
-        self.sgd = torch.optim.SGD(sgd_groups, momentum=training.momentum, fused=True) if sgd_groups else None
+        # The fused kernel skips the update if its flag `found_inf`, a tensor on the device, is set. Apple's has no flag.
+        self.is_fused = device.type != "mps"
+        fused = {"fused": True} if self.is_fused else {"foreach": False}
+        self.sgd = torch.optim.SGD(sgd_groups, momentum=training.momentum, **fused) if sgd_groups else None
         self.muon = Muon(by_muon, {name: paces[name].rate for name in by_muon})
         self.muon_over_lr = training.muon / training.lr
 
@@ -70,8 +72,10 @@ class Optimiser:
         self.failed.copy_(torch.maximum(self.failed, is_bad.float()))
         for factor, scaled_rate in self.rates.items():
             scaled_rate.copy_(rate if factor == 1 else rate * factor)
-        if self.sgd:
+        if self.sgd and self.is_fused:
             self.sgd.found_inf = self.failed
+            self.sgd.step()
+        elif self.sgd and not self.failed:  # the host waits for the device here
             self.sgd.step()
         self.muon.step(self.rates[1.0] * self.muon_over_lr, self.failed > 0)
         for head in self.cosine_heads:
