@@ -3,11 +3,15 @@
 import json
 from pathlib import Path
 
+from openworld.core.config import Training
+from openworld.core.recipes import USUAL
 from openworld.paper import estimation
 from openworld.paper.accuracy import HEADER, TABLES, our_rows, printed_rows
 from openworld.paper.tables import cell_text
 
 ROOT = Path(__file__).parent.parent
+PAPER_STEPS = Training().steps
+"""Length of the printed schedule."""
 
 
 def accuracy_table() -> str:
@@ -88,12 +92,57 @@ def paper_table() -> str:
     return markdown((HEADER[0], "labels", *HEADER[1:]), rows)
 
 
+NAMES = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "imagenet100": "ImageNet-100",
+    "tiny-imagenet": "Tiny ImageNet",
+}
+
+
+def results_table() -> str:
+    """Return the short table of the README: for each data set the paper, the printed method and `openworld train`."""
+    digits = read("digits")
+    seconds = f"{digits['seconds']['max'] / 60:.1f} ({digits['environment']['cpu_count']} CPU cores)"
+    rows = [("digits", "10%", "-", "-", f"{spread(digits['all'])} ({len(digits['seeds'])} seeds)", seconds)]
+    for item, table in TABLES.items():
+        for data in table.rows:
+            recorded = {recipe: first_row(item, data, recipe) for recipe in ("paper", USUAL.get(data, "paper"))}
+            if any(recorded.values()):
+                printed, usual = (score_and_length(row) for row in recorded.values())
+                minutes = cell_text(recorded[USUAL[data]][6]) + " (H200)"
+                paper = f"{table.rows[data].paper[2]}"
+                rows.append((NAMES[data], f"{table.labelled:g}%", paper, printed, usual, minutes))
+    return markdown(("", "labels", "paper", "`--recipe paper`", "`openworld train`", "minutes"), rows)
+
+
+def first_row(item: str, data: str, recipe: str) -> tuple | None:
+    return next((row for row in our_rows(item, data) if row[0].startswith(f"{data}, {recipe},")), None)
+
+
+def score_and_length(row: tuple | None) -> str:
+    """Return the accuracy over all classes with the number of seeds, or the steps of a run that is shorter."""
+    if row is None:
+        return "not run"
+    steps = int(row[0].removesuffix(" steps").rsplit(" ", 1)[-1].replace(",", ""))
+    is_short = ", paper," in row[0] and steps < PAPER_STEPS
+    seeds = (
+        f"{steps / PAPER_STEPS:.0%} of the steps"
+        if is_short
+        else f"{len(row[5])} seeds"
+        if len(row[5]) > 1
+        else "1 run"
+    )
+    return f"{cell_text(row[3]).replace('±', ' ± ')} ({seeds})"
+
+
 def markdown(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "".join("| " + " | ".join(row) + " |\n" for row in (header, ("---",) * len(header), *rows))
 
 
 MEASURED = {
-    "README.md": {"measured": accuracy_table, "paper": paper_table},
+    "README.md": {"results": results_table},
+    "docs/paper.md": {"measured": accuracy_table, "paper": paper_table},
     "docs/performance.md": {"measured": speed_table},
     "docs/estimate.md": {"measured": estimation_table},
 }

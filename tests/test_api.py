@@ -37,6 +37,7 @@ def test_a_frame():
     assert Path(summary["run"]).is_relative_to("runs")
 
 
+@pytest.mark.slow
 def test_a_path_and_a_benchmark():
     root = write_photos(Path("photos"))
     assert openworld.train_on(root, out="a", **TINY)["num_classes"] == 3

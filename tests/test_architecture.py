@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import openworld
 
 SOURCE = Path(openworld.__file__).parent
@@ -77,6 +79,7 @@ def test_rooms_import_only_from_rooms_above():
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_modules_do_not_import_each_other_in_circles():
     graph = {name: imports(name) for name in modules()}
     done: set[str] = set()

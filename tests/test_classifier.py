@@ -51,6 +51,7 @@ def half_known(y: np.ndarray, num_seen: int) -> np.ndarray:
     return np.where((y < num_seen) & (np.arange(len(y)) % 2 == 0), y, -1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:already fitted:UserWarning")
 @parametrize_with_checks(
     [quick(steps=20)], expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL, xfail_strict=True
@@ -62,6 +63,7 @@ def test_scikit_learns_own_checks(estimator, check):
 # What it learns
 
 
+@pytest.mark.slow
 def test_classes_that_nobody_labelled_are_found():
     """The mean counts: with so few steps, one seed finds 54 to 78% of the novel samples."""
     digits = load_digits()
@@ -82,12 +84,14 @@ def test_classes_that_nobody_labelled_are_found():
     assert np.mean(found) > 0.6
 
 
+@pytest.mark.slow
 def test_where_all_is_labelled_it_is_an_ordinary_classifier():
     digits = load_digits()
     scores = cross_val_score(quick(steps=100), digits.data[:900], digits.target[:900], cv=2)
     assert scores.min() > 0.8  # logistic regression: 0.87
 
 
+@pytest.mark.slow
 def test_rare_classes_stay_rare():
     """If all labels are known, the class proportions are counted."""
     X, y = make_classification(800, 10, n_informative=5, weights=[0.9], class_sep=0.7, random_state=0)
@@ -95,6 +99,7 @@ def test_rare_classes_stay_rare():
     assert model.score(X[500:], y[500:]) > 0.88  # with equal shares 0.73
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_model():
     X, y = heaps()
     labels = half_known(y, 2)
@@ -128,6 +133,7 @@ def test_the_default_length_follows_from_the_number_of_samples(monkeypatch):
     assert not {"steps", "epoch_steps"} & set(requested)
 
 
+@pytest.mark.slow
 def test_the_number_of_classes():
     X, y = heaps(4, 200)
     assert len(quick(steps=1).fit(X, half_known(y, 2)).classes_) == 4  # as many new as known
@@ -190,6 +196,7 @@ def test_new_classes_follow_the_known_ones(known, expected):
     assert _all_classes(known, ()) is known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [np.array(["one", "two", "three"]), np.array(["one", "two", "three"], object)])
 def test_labels_of_any_kind_come_back(names):
     X, y = heaps()
@@ -268,6 +275,7 @@ def test_mistakes():
 # With tools of scikit-learn
 
 
+@pytest.mark.slow
 def test_a_pipeline_and_a_grid():
     X, y = heaps(8, 240)  # so many classes that one step is not enough
     grid = GridSearchCV(
@@ -284,6 +292,7 @@ def test_parameters_are_kept_as_given():
     assert {name: model.get_params()[name] for name in parameters} == parameters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_answers_when_the_original_is_gone(copied):
     X, y = heaps()
@@ -300,6 +309,7 @@ def test_a_copy_answers_when_the_original_is_gone(copied):
     assert np.allclose(np.linalg.norm(features, axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fitting_again_starts_anew_and_loses_no_run():
     X, y = heaps()
     model = quick(out="run").fit(X, y)
@@ -324,6 +334,7 @@ def test_fitting_again_starts_anew_and_loses_no_run():
     assert not Path(first).exists()
 
 
+@pytest.mark.slow
 def test_training_that_was_stopped(monkeypatch):
     X, y = heaps()
     learn = Learner.learn
@@ -352,6 +363,7 @@ def test_importing_the_package_imports_neither_torch_nor_scikit_learn():
     assert openworld.OpenWorldClassifier is OpenWorldClassifier
 
 
+@pytest.mark.slow
 def test_the_documentation_runs(capsys):
     names = {}
     for snippet in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL):

@@ -38,6 +38,7 @@ def test_the_notebook_is_the_tutorial(maker, text):
     nbformat.validate(nbformat.read(DOCS / "tutorial.ipynb", as_version=4))
 
 
+@pytest.mark.slow
 def test_it_runs(maker, text, monkeypatch):
     write_photos(Path("photos"), sides=(16,))
     for number, path in enumerate(sorted(Path("photos/unlabelled").rglob("*.png"))):

@@ -26,6 +26,8 @@ from openworld.runs import checkpoint
 from openworld.runs.folder import RunFolder
 from openworld.training.loop import train
 
+pytestmark = pytest.mark.slow  # whole runs
+
 TINY = replace(
     digits("digits"),
     {

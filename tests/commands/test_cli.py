@@ -54,6 +54,7 @@ def test_help_answers_soon_and_without_torch():
     assert fastest < 3
 
 
+@pytest.mark.slow
 def test_training_waits_for_no_library_that_only_draws_or_estimates():
     code = "import sys, openworld.planning.request\nprint({'matplotlib', 'scipy.stats', 'sklearn'} & set(sys.modules))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -174,6 +175,7 @@ def test_a_folder_that_is_not_a_run_is_left_alone(one_line):
     assert [path.name for path in Path("mine").iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.slow
 def test_a_run_is_not_overwritten_but_resumed(one_line, capsys):
     assert run("train", *TINY, "--out", "r", "--json") == 0
     first = json.loads(capsys.readouterr().out)
@@ -189,6 +191,7 @@ def test_a_run_is_not_overwritten_but_resumed(one_line, capsys):
     assert message.endswith("openworld report r\n")
 
 
+@pytest.mark.slow
 def test_train_prints_a_table_and_leaves_the_run_folder_of_the_design(capsys):
     assert run("train", *TINY, "--out", "r") == 0
     output = capsys.readouterr().out
@@ -215,6 +218,7 @@ def test_train_prints_a_table_and_leaves_the_run_folder_of_the_design(capsys):
     assert sum(",test," in row for row in rows) == num_test
 
 
+@pytest.mark.slow
 def test_what_novel_accuracy_is_made_of_is_logged_for_student_and_average():
     assert run("train", *TINY, "--out", "r") == 0
     lines = RunFolder(Path("r")).metrics()
@@ -225,11 +229,13 @@ def test_what_novel_accuracy_is_made_of_is_logged_for_student_and_average():
             assert set(line[model]) == {"seen", "novel", "all", "novel_as_seen", "novel_only"}
 
 
+@pytest.mark.slow
 def test_switches_that_are_off_are_in_the_summary():
     assert run("train", *TINY, "--out", "r", "--no-mixup", "--no-cross-labels") == 0
     assert RunFolder(Path("r")).summary()["switches"] == ["cross_labels", "mixup"]
 
 
+@pytest.mark.slow
 def test_evaluate_repeats_the_result_of_training(capsys):
     assert run("train", *TINY, "--out", "r", "--json") == 0
     trained = json.loads(capsys.readouterr().out)
@@ -241,6 +247,7 @@ def test_evaluate_repeats_the_result_of_training(capsys):
     assert "unlabelled part, step 4" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_there_begins_and_says_so(capsys):
     loud = [flag for flag in TINY if flag != "--quiet"]
     assert run("train", *loud, "--resume", "--out", "r") == 0
@@ -259,16 +266,19 @@ def test_an_interrupted_preparation_has_begun_nothing(monkeypatch, capsys):
     assert not Path("r").exists()
 
 
+@pytest.mark.slow
 def test_without_a_gpu_a_large_network_is_warned_of(capsys):
     assert run("train", *TINY, "--network", "resnet18-cifar", "--steps", 1, "--out", "r") == 0
     assert "resnet18-cifar trains slowly on a CPU" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_class_with_one_labelled_image_is_trained_on_with_a_warning(capsys):
     assert run("train", *TINY, "--labelled", "0.5", "--out", "r") == 0
     assert "one labelled image for class 0, 1, 2, 3, 4" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "extra", [["--novel", "0"], ["--num-classes", "13"], ["--imbalance", "5"], ["--labelled", "100"]]
 )

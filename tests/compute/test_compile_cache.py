@@ -167,6 +167,7 @@ def recorded_losses(name: str) -> list[float]:
     return [line["loss"] for line in RunFolder(Path(name)).metrics()]
 
 
+@pytest.mark.slow
 def test_a_compiled_run_learns_the_same_and_the_next_process_need_not_compile_it_again():
     """This test takes two minutes. It is the only one that runs the compiler."""
     told, counts = trained("first", "--compile", "on")

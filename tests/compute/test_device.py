@@ -283,6 +283,7 @@ def test_where_compiling_fails_training_goes_on_without_and_says_so(monkeypatch,
     assert re.fullmatch("warning: compilation failed.*there is no compiler here.*", line)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("traced_only")
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_compiled_in_its_first_step_and_then_serves_all_runs(method):
@@ -297,6 +298,7 @@ def test_every_method_is_compiled_in_its_first_step_and_then_serves_all_runs(met
     assert not counters["graph_break"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("traced_only")
 def test_whatever_a_run_does_is_compiled_once():
     """Passes over the whole set use as many rows as a step, so they need no code of their own."""
@@ -309,6 +311,7 @@ def test_whatever_a_run_does_is_compiled_once():
     assert not counters["graph_break"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("traced_only")
 @pytest.mark.parametrize("name", augment.IMAGE_FAMILIES)
 def test_every_family_can_be_compiled_whole(name):

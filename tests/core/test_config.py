@@ -57,6 +57,7 @@ def test_every_field_has_a_docstring():
     assert all(re.fullmatch(r"[A-Z].*\.", option.help) for option in options(*METHODS))
 
 
+@pytest.mark.slow
 def test_every_field_is_read_by_something_that_computes(monkeypatch):
     """No setting may be without effect, as TRSSL's warm-up flag and ORCA's seed are.
 

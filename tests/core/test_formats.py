@@ -55,6 +55,7 @@ def test_a_setting_that_is_added_or_dropped_makes_a_new_format():
     assert json.loads(KEYS.read_text()) == {"format": FORMAT, "keys": keys}
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_evaluated_asked_named_reported_and_exported(sample, capsys):
     folder = sample / "finished"
     assert run("evaluate", folder, "--json") == 0
@@ -79,6 +80,7 @@ def test_a_finished_run_is_evaluated_asked_named_reported_and_exported(sample, c
     assert run("evaluate", "carried", "--json") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["stopped", "requested"])
 def test_a_stopped_run_goes_on_as_it_would_have_then(sample, name):
     """This holds too for a run that was stopped while it learnt its features."""
@@ -99,6 +101,7 @@ def test_exported_weights_answer(sample):
     assert "seven or so" in model.classes.names
 
 
+@pytest.mark.slow
 def test_a_configuration_of_the_first_format_may_be_given_to_a_new_run():
     """The file may be complete or hand-written. A setting that moved to another method selects that method."""
     config = SAMPLES / "1" / "finished" / "config.toml"

@@ -66,6 +66,7 @@ def test_batch_k_is_the_same_on_both_paths(workers, with_cache):
             assert torch.equal(first, second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_ends_in_the_same_bytes_on_both_paths(workers):
     for name, runtime in {"kept": RUNTIME, "streamed": dataclasses.replace(STREAMED, workers=workers)}.items():
@@ -260,6 +261,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_workers_die_with_the_process_they_work_for(photos):
     lock_for_training = f"""
 import dataclasses, time, torch

@@ -37,6 +37,7 @@ def written(tmp_path, monkeypatch) -> None:
         sys.modules.pop(f"openworld.methods.{name}", None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("written")
 def test_the_method_of_the_page_finds_the_new_classes(capsys):
     """With an untrained head, or predictions by another head, accuracy would be near chance."""
@@ -46,6 +47,7 @@ def test_the_method_of_the_page_finds_the_new_classes(capsys):
     assert summary["novel"] > 70
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("written")
 def test_its_options_are_flags_and_keys():
     sizes = ["--steps", 1, "--quiet"]

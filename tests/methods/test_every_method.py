@@ -61,6 +61,7 @@ def learnt(config: Config) -> Learner:
     return learner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL)
 def test_what_answers_is_what_was_trained(method):
     """Changing any tensor of the network changes the predictions, unless the method lists it in `helpers`."""
@@ -78,6 +79,7 @@ def test_what_answers_is_what_was_trained(method):
             assert any(changes(name, amount) for amount in (0.2, 2.0)) != name.startswith(its.helpers), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL)
 def test_what_answers_has_moved_or_is_declared_fixed(method):
     """This includes buffers. The averaged network is the model that predicts."""
@@ -127,6 +129,7 @@ def test_weights_that_the_loss_does_not_reach_stop_the_run_at_once(monkeypatch):
         learner.learn()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL)
 def test_what_is_fitted_is_the_same_in_the_student_the_average_and_the_answers(method):
     learner = learnt(tiny(method))
@@ -147,6 +150,7 @@ def test_first_weights_follow_from_the_seed_alone(method):
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", STEPPED)
 @pytest.mark.parametrize("step", [1, 3])
 def test_a_resumed_run_is_the_run_that_was_never_stopped(method, step):
@@ -158,6 +162,7 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(method, step):
     assert lines_without_clock(resumed) == lines_without_clock(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL)
 def test_a_saved_run_answers_as_its_learner_did(method):
     config = tiny(method)
@@ -169,6 +174,7 @@ def test_a_saved_run_answers_as_its_learner_did(method):
     torch.testing.assert_close(model.probabilities(torch.from_numpy(images)), expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL)
 def test_the_truth_of_unlabelled_samples_changes_nothing(method, monkeypatch):
     """The test shuffles their classes. This keeps the class sizes, which a prior may know."""
@@ -183,6 +189,7 @@ def test_the_truth_of_unlabelled_samples_changes_nothing(method, monkeypatch):
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL)
 def test_from_the_command_line_to_an_exported_file(method, capsys):
     """Train, evaluate, predict, report and export. Export compares the file with the original."""
@@ -229,6 +236,7 @@ def test_an_option_that_cannot_share_its_name_is_refused_when_flags_are_made(mon
         make_parser()
 
 
+@pytest.mark.slow
 def test_two_methods_may_have_an_option_of_one_name(capsys):
     flags = ["--steps", 1, "--batch-labelled", 8, "--batch-unlabelled", 16, "--uncertainty-views", 2, "--quiet"]
     for number, (method, flag) in enumerate((("demanding", "--epsilon"), ("demanding", "--demanding.epsilon"))):
@@ -270,6 +278,7 @@ def test_a_method_that_is_fitted_once_makes_no_steps(capsys):
     assert "--steps is 0; it must be 1 or more" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_method_that_is_fitted_once_has_no_answers_before_and_is_fitted_again_if_it_was_stopped(monkeypatch, refused):
     end_epoch = METHODS["clusters"].method().end_epoch
 
@@ -286,6 +295,7 @@ def test_a_method_that_is_fitted_once_has_no_answers_before_and_is_fitted_again_
     assert len(RunFolder(Path("r")).metrics()) == 1
 
 
+@pytest.mark.slow
 def test_the_estimator_takes_every_method():
     draw = np.random.default_rng(0)
     images = draw.integers(0, 256, (60, 8, 8), dtype=np.uint8)

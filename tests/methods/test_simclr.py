@@ -94,6 +94,7 @@ def test_labelled_samples_come_among_the_others_without_their_labels():
     assert set(met.tolist()) == set(range(num_samples))
 
 
+@pytest.mark.slow
 def test_the_loss_falls_and_features_get_better():
     world = load_problem(SHORT, RUNTIME)
     learner = Learner(SHORT, world.training, RUNTIME)
@@ -126,6 +127,7 @@ def weights_after_training(data: TrainingSet) -> dict[str, Tensor]:
     return {f"{part} {name}": value for part, net in parts.items() for name, value in net.state_dict().items()}
 
 
+@pytest.mark.slow
 def test_labels_change_nothing_but_the_order_of_the_clusters():
     data = load_problem(TINY, RUNTIME).training
     permuted = dataclasses.replace(data, labels=(data.labels + 1) % data.num_seen)
@@ -142,6 +144,7 @@ def uninterrupted(tmp_path_factory) -> RunFolder:
     return trained(str(tmp_path_factory.mktemp("run") / "whole"), TINY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 3, 5])
 def test_a_run_stopped_and_resumed_is_the_run_that_was_never_stopped(uninterrupted, step):
     stopped("r", TINY, step)
@@ -174,6 +177,7 @@ def test_the_summary_says_what_the_features_are_worth(uninterrupted):
     json.dumps(summary)
 
 
+@pytest.mark.slow
 def test_a_method_that_learns_from_labels_has_no_probes():
     small = {"steps": 2, "batch_labelled": 8, "batch_unlabelled": 16, "uncertainty_views": 2}
     assert trained("r", replace(digits("digits"), small)).summary()["probes"] is None
@@ -184,6 +188,7 @@ def test_evaluation_repeats_the_result_of_training(uninterrupted):
     assert again["protocols"] == uninterrupted.summary()["protocols"]
 
 
+@pytest.mark.slow
 def test_a_run_stopped_within_an_epoch_can_be_evaluated(monkeypatch):
     learn = Learner.learn
 

@@ -41,6 +41,7 @@ def test_noise_is_worth_no_more_than_guessing(probe):
     assert probe(*known_and_judged(distance=0)) == pytest.approx(100 / CLASSES, abs=6)
 
 
+@pytest.mark.slow
 def test_neighbours_vote_by_their_cosines(monkeypatch):
     monkeypatch.setattr(module, "NEIGHBOURS", 7)
     monkeypatch.setattr(module, "CHUNK", 50)  # small, so that there are several chunks

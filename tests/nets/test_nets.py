@@ -166,6 +166,7 @@ def seasoned_network(name: str, samples: Tensor) -> Network:
     return network
 
 
+@pytest.mark.slow
 @every_kind
 def test_a_frozen_network_answers_as_the_network_in_evaluation_mode(name, size):
     samples = samples_for(name, size)

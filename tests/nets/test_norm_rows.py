@@ -56,6 +56,7 @@ def test_the_pseudo_labels_of_each_view_come_from_a_group_of_its_own():
         torch.testing.assert_close(second, network(batch.unlabelled_views[1]))
 
 
+@pytest.mark.slow
 def test_groups_change_what_is_learnt_and_a_group_of_all_does_not():
     weights = [
         last_checkpoint(trained(f"r{number}", replace(TINY, settings)))["model.safetensors"]

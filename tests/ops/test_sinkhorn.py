@@ -46,6 +46,7 @@ def hostile_problems(draw) -> tuple[Tensor, Tensor]:
     return torch.tensor(logits).view(rows, columns), prior / prior.sum()
 
 
+@pytest.mark.slow
 @settings(deadline=None, derandomize=True, max_examples=300)
 @given(hostile_problems())
 @example((torch.tensor([[1e4, -1e4, 0.0]]), torch.tensor([0.0, 0.5, 0.5])))

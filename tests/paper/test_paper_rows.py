@@ -122,6 +122,7 @@ def small_rows(tmp_path, monkeypatch):
     monkeypatch.setitem(RECIPES, "paper", small)
 
 
+@pytest.mark.slow
 def test_a_row_is_trained_shown_recorded_and_in_the_table(small_rows, results, capsys, monkeypatch):
     assert run(*SMALL_ROW, "--seed", 1, "--json") == 0
     captured = capsys.readouterr()
@@ -151,6 +152,7 @@ def test_a_row_is_trained_shown_recorded_and_in_the_table(small_rows, results, c
     assert "start_run" not in result
 
 
+@pytest.mark.slow
 def test_a_row_that_was_stopped_goes_on_and_a_finished_one_is_shown(small_rows, results, capsys):
     assert run(*SMALL_ROW) == 0
     first = capsys.readouterr().out
@@ -166,6 +168,7 @@ def test_a_row_that_was_stopped_goes_on_and_a_finished_one_is_shown(small_rows, 
     assert first.splitlines()[:6] == again.splitlines()[:6]  # the scores; only the minutes may differ
 
 
+@pytest.mark.slow
 def test_a_short_try_does_not_stand_in_the_full_runs_place(small_rows, results, capsys):
     assert run(*SMALL_ROW, "--steps", 1) == 0
     assert run(*SMALL_ROW) == 0

@@ -49,6 +49,7 @@ def estimate_in(folder: str) -> dict:
 # On the features of a run ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("features")
 def test_the_digits_are_counted(capsys):
     assert run("estimate", "--out", "d", *HERE, "--json") == 0
@@ -112,6 +113,7 @@ def test_many_seen_classes_leave_room_for_as_many_new_ones():
     assert module.largest_count(None, num_seen=401, num_samples=600) == 600
 
 
+@pytest.mark.slow
 def test_a_run_lends_its_features(features, capsys):
     assert run("estimate", "--out", "d", *HERE) == 0
     assert run("estimate", features, "--out", "e", *HERE) == 0
@@ -123,6 +125,7 @@ def test_a_run_lends_its_features(features, capsys):
     assert not Path("e/simclr").exists()
 
 
+@pytest.mark.slow
 def test_features_that_were_trained_on_the_labels_are_used_with_a_warning(capsys):
     assert run("train", *TINY, "--out", "r") == 0
     capsys.readouterr()
@@ -133,6 +136,7 @@ def test_features_that_were_trained_on_the_labels_are_used_with_a_warning(capsys
     assert "features: the run r (trssl)" in captured.out
 
 
+@pytest.mark.slow
 def test_features_that_were_begun_are_finished_as_they_began(capsys):
     whole = trained("whole/simclr", UNTRAINED)
     stopped("d/simclr", UNTRAINED, step=3)
@@ -145,6 +149,7 @@ def test_features_that_were_begun_are_finished_as_they_began(capsys):
     assert "learning features" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_interrupted_estimate_says_how_to_go_on(monkeypatch, capsys):
     stopped("d/simclr", UNTRAINED, step=3)
     learn = Learner.learn
@@ -166,6 +171,7 @@ def test_an_interrupted_estimate_says_how_to_go_on(monkeypatch, capsys):
 # On user data -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_photos_are_learnt_from_in_the_minutes_given():
     photos = write_photos(Path("photos"), labelled=20, unlabelled=120)
     # The quality of the features depends on the machine. This estimator gives a result for any features.
@@ -200,6 +206,7 @@ def test_features_in_an_npz_are_used_as_they_are(capsys):
     assert {path.name for path in Path("e").iterdir()} == {"estimate.json", "estimate.png"}
 
 
+@pytest.mark.slow
 def test_a_feature_that_never_changes_is_left_out_with_a_warning(capsys):
     features, labels = blobs()
     assert run("estimate", write_blobs(features, labels), "--out", "plain", *HERE) == 0
@@ -290,6 +297,7 @@ def test_a_run_that_was_stopped_resumes_with_the_same_flags():
     assert not Path("r/estimate.png").exists()  # once begun, a run does not estimate again
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_after_its_estimate_begins_with_the_same_flags(features):
     """The folder of the run holds only the files of the estimate."""
     features.parent.rename("r")
@@ -354,6 +362,7 @@ def gray_images() -> tuple[np.ndarray, np.ndarray]:
     return np.clip(images, 0, 255).astype(np.uint8), np.where((truth < 2) & (np.arange(160) < 80), truth, -1)
 
 
+@pytest.mark.slow
 def test_features_of_data_that_has_changed_since_are_refused(refused):
     images, labels = gray_images()
     flags = ["--minutes", 0.02, "--estimator", "paper", "--max-classes", 20, "--out", "d", *HERE]
@@ -365,6 +374,7 @@ def test_features_of_data_that_has_changed_since_are_refused(refused):
     assert "d/simclr" in message
 
 
+@pytest.mark.slow
 def test_images_in_memory_are_counted_too():
     images, labels = gray_images()
     settings = {"minutes": 0.02, "device": "cpu", "workers": 0}

@@ -101,6 +101,7 @@ def test_without_any_truth_the_sizes_of_the_classes_are_the_result(photos, capsy
     assert "accuracy cannot be measured" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_manifest_gives_what_its_folder_gives(photos, capsys):
     assert run("train", photos, *TINY, "--out", "folder") == 0
     assert run("train", write_manifest(photos), *TINY, "--out", "r") == 0
@@ -119,6 +120,7 @@ def test_images_in_an_npz(photos):
     assert {row["index"] for row in predictions()} == {str(number) for number in range(20, 60)}
 
 
+@pytest.mark.slow
 def test_features_are_learnt_by_an_mlp():
     labels = np.arange(400) % 4
     hidden = (labels > 1) | (np.arange(400) >= 100)
@@ -139,6 +141,7 @@ def test_a_fully_labelled_npz_is_made_a_problem_and_judged_on_its_unlabelled_par
     assert summary["all"] is not None
 
 
+@pytest.mark.slow
 def test_minutes_set_the_steps_and_the_run_says_how_many(photos, capsys):
     assert run("train", photos, "--minutes", 0.02, "--device", "cpu", "--workers", 0, "--out", "r") == 0
     assert "(--minutes sets this)" in capsys.readouterr().err
@@ -147,6 +150,7 @@ def test_minutes_set_the_steps_and_the_run_says_how_many(photos, capsys):
     assert RunFolder(Path("r")).summary()["steps"] == config.training.steps
 
 
+@pytest.mark.slow
 def test_a_run_on_a_folder_is_resumed_from_anywhere(photos, monkeypatch, tmp_path):
     assert run("train", photos, *TINY, "--out", "r") == 0
     Path("r/summary.json").unlink()
@@ -155,6 +159,7 @@ def test_a_run_on_a_folder_is_resumed_from_anywhere(photos, monkeypatch, tmp_pat
     assert run("evaluate", tmp_path / "r") == 0
 
 
+@pytest.mark.slow
 def test_data_that_only_moved_is_found_by_its_new_name(photos):
     assert run("train", photos, *TINY, "--out", "r") == 0
     Path("r/summary.json").unlink()
@@ -163,6 +168,7 @@ def test_data_that_only_moved_is_found_by_its_new_name(photos):
     assert run("evaluate", "r") == 0
 
 
+@pytest.mark.slow
 def test_a_folder_does_not_hide_a_benchmark_of_its_name(photos):
     photos.rename("digits")
     assert run("train", "digits", *TINY, "--out", "r") == 0
@@ -208,6 +214,7 @@ def test_broken_images_are_refused_before_a_word_of_the_plan(broken, refused, le
     assert message.startswith("openworld: photos: 3 of 54 images cannot be used: ")
 
 
+@pytest.mark.slow
 def test_broken_images_are_dropped_if_asked_and_the_run_records_it(broken, capsys):
     loud = [flag for flag in TINY if flag != "--quiet"]
     assert run("train", broken, *loud, "--on-bad-image", "drop", "--out", "r") == 0
@@ -333,6 +340,7 @@ def test_a_file_of_shares_is_found_from_another_folder(photos, monkeypatch):
     assert run("train", "--config", settings, *HERE, "--out", "again") == 0
 
 
+@pytest.mark.slow
 def test_a_flag_that_says_how_long_wins_over_the_steps_of_a_file(photos):
     assert run("train", photos, *TINY, "--out", "r") == 0
     assert run("train", "--config", "r/config.toml", "--minutes", 0.01, *HERE, "--out", "again") == 0

@@ -34,6 +34,7 @@ def summary_of(path: str) -> dict:
     return json.loads(Path(path, "summary.json").read_text())
 
 
+@pytest.mark.slow
 def test_features_are_learnt_first_and_the_run_begins_with_them(capsys):
     loud = [flag for flag in SHORT if flag != "--quiet"]
     assert run("train", *loud, *BEGIN, "--out", "r") == 0
@@ -45,11 +46,12 @@ def test_features_are_learnt_first_and_the_run_begins_with_them(capsys):
     assert (summary_of("r")["method"], summary_of("r")["start"]) == ("trssl", "simclr")
     assert run("report", "r", "--device", "cpu") == 0
     page = Path("r/report.html").read_text()
-    assert "<dt>began with</dt><dd>features learnt first, without labels, 3 steps</dd>" in page
+    assert "<dt>initial weights</dt>" in page
     assert run("train", "--config", "r/config.toml", "--device", "cpu", "--quiet", "--out", "again") == 0
     assert last_checkpoint(RunFolder(Path("again"))) == last_checkpoint(RunFolder(Path("r")))
 
 
+@pytest.mark.slow
 def test_settings_of_the_features_reach_them(refused):
     assert run("train", *SHORT, *BEGIN, "--contrast-temperature", 0.4, "--out", "r") == 0
     assert RunFolder(Path("r/simclr")).config().options.contrast_temperature == 0.4
@@ -58,18 +60,21 @@ def test_settings_of_the_features_reach_them(refused):
     assert told in refused("train", *SHORT, *BEGIN, "--contrast-temperature", 0.5, "--resume", "--out", "r")
 
 
+@pytest.mark.slow
 def test_the_configuration_of_a_run_tells_the_settings_of_its_features():
     assert run("train", *SHORT, *BEGIN, "--contrast-temperature", 0.4, "--out", "r") == 0
     assert run("train", "--config", "r/config.toml", "--device", "cpu", "--quiet", "--out", "again") == 0
     assert RunFolder(Path("again/simclr")).config().options.contrast_temperature == 0.4
 
 
+@pytest.mark.slow
 def test_features_of_other_settings_are_not_gone_on_with(refused):
     trained("r/simclr", features_of({"start_steps": 3}))
     told = "simclr.contrast_temperature = 0.2, not 0.4; choose another --out"
     assert told in refused("train", *SHORT, *BEGIN, "--contrast-temperature", 0.4, "--out", "r")
 
 
+@pytest.mark.slow
 def test_what_an_earlier_try_estimated_is_forgotten_when_a_number_is_given():
     Path("r").mkdir()
     Path("r/estimate.json").write_text('{"num_classes": 10}')
@@ -77,6 +82,7 @@ def test_what_an_earlier_try_estimated_is_forgotten_when_a_number_is_given():
     assert not summary_of("r")["num_classes_estimated"]
 
 
+@pytest.mark.slow
 def test_it_is_the_same_as_two_commands():
     assert run("train", *SHORT, *BEGIN, "--out", "r") == 0
     features = features_of({"start_steps": 3})
@@ -85,6 +91,7 @@ def test_it_is_the_same_as_two_commands():
     assert last_checkpoint(RunFolder(Path("r"))) == last_checkpoint(RunFolder(Path("second")))
 
 
+@pytest.mark.slow
 def test_features_that_were_begun_are_finished_and_a_finished_run_needs_them_no_more():
     features = features_of({"start_steps": 3})
     stopped("r/simclr", features, step=2)
@@ -109,6 +116,7 @@ def interrupt_at(step: int, monkeypatch, number: int = signal.SIGINT) -> None:
     monkeypatch.setattr(Learner, "learn", learn_and_interrupt)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_while_its_features_are_learnt_is_resumed_by_its_folder_alone(monkeypatch, capsys):
     assert run("train", *SHORT, *BEGIN, "--seed", 1, "--out", "whole") == 0
     interrupt_at(2, monkeypatch)
@@ -120,6 +128,7 @@ def test_a_run_that_is_stopped_while_its_features_are_learnt_is_resumed_by_its_f
     assert not Path("r/request.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("begun", "now", "steps"),
     [([], ["--steps", 3], 3), (["--minutes", 1], ["--steps", 3], 3), (["--minutes", 0.01], [], 20)],
@@ -133,6 +142,7 @@ def test_what_is_asked_for_when_it_is_resumed_wins(begun, now, steps, monkeypatc
     assert summary_of("r/simclr")["steps"] == 3
 
 
+@pytest.mark.slow
 def test_an_option_of_the_method_that_is_asked_for_when_it_is_resumed_wins(monkeypatch):
     interrupt_at(2, monkeypatch)
     assert run("train", *SHORT, *BEGIN, "--epsilon", 0.06, "--out", "r") == 130
@@ -154,6 +164,7 @@ def test_a_run_that_learns_its_features_is_no_place_for_another(monkeypatch, ref
     assert all(path.read_bytes() == content for path, content in there.items())
 
 
+@pytest.mark.slow
 def test_a_recipe_may_ask_for_features_and_says_for_how_many_steps():
     assert run("train", *SHORT, "--recipe", "pretrained", "--start-steps", 3, "--out", "r") == 0
     assert (summary_of("r")["recipe"], summary_of("r")["start"]) == ("pretrained", "simclr")
@@ -173,6 +184,7 @@ def twelve(monkeypatch) -> list[dict]:
     return requested
 
 
+@pytest.mark.slow
 def test_the_same_features_count_the_classes_and_begin_the_run(twelve):
     assert run("train", *SHORT, *BEGIN, "--num-classes", "auto", "--out", "r") == 0
     assert twelve[0]["start_steps"] == 3
@@ -180,6 +192,7 @@ def test_the_same_features_count_the_classes_and_begin_the_run(twelve):
     assert len(weights("r", 0)["head.weight"]) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "before", "left"),
     [
@@ -205,6 +218,7 @@ def test_the_minutes_are_shared(flags, before, left, twelve, monkeypatch):
     assert [question["minutes"] for question in twelve] == ([before] if "num_classes" in flags else [])
 
 
+@pytest.mark.slow
 def test_features_of_a_given_length_cost_what_they_took(monkeypatch):
     planned = []
 
@@ -266,12 +280,14 @@ def test_features_are_learnt_by_the_network_of_the_run(asked_of_features):
     assert asked_of_features[-1]["network"] == "resnet18-cifar"
 
 
+@pytest.mark.slow
 def test_the_run_says_how_long_its_features_were_learnt():
     stopped("r/simclr", features_of({"start_steps": 3}), step=2)
     assert run("train", *SHORT, *BEGIN, "--out", "r") == 0
     assert RunFolder(Path("r")).config().training.start_steps == 3
 
 
+@pytest.mark.slow
 def test_a_run_whose_checkpoints_are_all_damaged_begins_with_its_features_again(capsys):
     assert run("train", *SHORT, *BEGIN, "--out", "r") == 0
     before = last_checkpoint(RunFolder(Path("r")))
@@ -282,6 +298,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_begins_with_its_features_again(
     assert last_checkpoint(RunFolder(Path("r"))) == before
 
 
+@pytest.mark.slow
 def test_features_that_are_gone_before_the_first_checkpoint_are_missed(refused):
     assert run("train", *SHORT, *BEGIN, "--out", "r") == 0
     for path in ("r/checkpoints", "r/simclr"):
@@ -292,6 +309,7 @@ def test_features_that_are_gone_before_the_first_checkpoint_are_missed(refused):
     assert "Start a new run" in told
 
 
+@pytest.mark.slow
 def test_arrays_may_begin_with_features_too():
     images = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8)
     labels = np.where(np.arange(60) < 20, np.arange(60) % 2, -1)
@@ -316,6 +334,7 @@ def test_a_mistake_is_told_before_any_features_are_learnt(flags, answer, refused
     assert not Path("r").exists()
 
 
+@pytest.mark.slow
 def test_a_length_of_features_that_nobody_wants_is_refused(refused):
     told = refused("train", *SHORT, "--start-steps", 7, "--out", "r")
     assert "--start-steps has no effect without --start simclr" in told
@@ -325,6 +344,7 @@ def test_a_length_of_features_that_nobody_wants_is_refused(refused):
     assert "steps = 2, not 7; choose another --out" in told
 
 
+@pytest.mark.slow
 def test_the_recipe_finds_novel_classes_in_a_fraction_of_the_steps():
     """Guards the complete `pretrained` recipe in a short run, which has 98.4 (seen) and 96.1 (novel).
 

@@ -39,6 +39,7 @@ class Counted:
         monkeypatch.setattr(owner, name, counting)
 
 
+@pytest.mark.slow
 def test_a_run_that_begins_with_features_and_counts_classes_opens_and_poses_its_data_once(monkeypatch):
     opened = Counted(monkeypatch, plan, "open_dataset")
     posed = Counted(monkeypatch, plan, "load_problem")
@@ -64,6 +65,7 @@ def requested(monkeypatch) -> list[Request]:
     return seen
 
 
+@pytest.mark.slow
 def test_all_who_train_go_one_way(requested):
     assert run("train", "--out", "a", "--quiet", "--device", "cpu") == 0
     train_on(*arrays(), out="b", device="cpu", **SIZES)
@@ -100,6 +102,7 @@ def stopping(monkeypatch, step: int, method: str) -> None:
     monkeypatch.setattr(Learner, "learn", learn_and_stop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "method"), [(3, "Trssl"), (2, "Simclr")])
 def test_a_run_on_data_from_memory_goes_on_in_python(monkeypatch, step, method):
     """This holds too for a run that was stopped while it learnt its features."""

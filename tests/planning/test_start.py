@@ -36,6 +36,7 @@ def weights(path: str, step: int, part: str = "average") -> dict[str, torch.Tens
     return load_file(Path(path) / "checkpoints" / f"step-{step:08d}" / f"{part}.safetensors")
 
 
+@pytest.mark.slow
 def test_the_body_is_taken_over_and_the_head_is_drawn():
     assert run("train", *SHORT, "--out", "first") == 0
     assert run("train", *SHORT, "--start", "first", "--out", "second") == 0
@@ -49,6 +50,7 @@ def test_the_body_is_taken_over_and_the_head_is_drawn():
     assert json.loads(Path("second/summary.json").read_text())["start"] == str(Path("first").absolute())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_classes", [10, 12])
 def test_after_simclr_the_head_begins_as_the_means_and_clusters_of_this_run(num_classes):
     """This holds for any number of classes in the run that learnt the features."""
@@ -66,6 +68,7 @@ def test_after_simclr_the_head_begins_as_the_means_and_clusters_of_this_run(num_
     assert torch.equal(saved.tensors("model")["head.weight"], saved.tensors("average")["head.weight"])
 
 
+@pytest.mark.slow
 def test_it_is_found_from_another_folder_and_not_needed_to_resume():
     assert run("train", "--method", "simclr", *SHORT, "--out", "first") == 0
     assert run("train", *SHORT, "--start", "first", "--out", "second") == 0
@@ -74,12 +77,14 @@ def test_it_is_found_from_another_folder_and_not_needed_to_resume():
     assert run("train", "--resume", "--out", "second", "--device", "cpu", "--quiet") == 0
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on():
     assert run("train", *SHORT, "--out", "first") == 0
     for _ in range(2):
         assert run("train", *SHORT, "--start", "first", "--resume", "--out", "second") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "answer"),
     [

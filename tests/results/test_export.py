@@ -48,6 +48,7 @@ def onnx_files(digits, photos, features, tmp_path_factory) -> dict[str, Exported
 # ONNX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["digits", "photos", "features"])
 def test_onnx_answers_as_the_model_does_at_any_batch_size(kind, onnx_files, request):
     file, model = onnx_files[kind], model_of(request.getfixturevalue(kind))
@@ -147,6 +148,7 @@ def test_without_the_packages_it_says_what_to_install(digits, refused, monkeypat
 # Files
 
 
+@pytest.mark.slow
 def test_the_exporters_chatter_is_not_heard(digits, onnx_files):
     """The exporter prints most in a new process. The test also replaces an earlier export."""
     shutil.copy(onnx_files["features"].path, "model.onnx")
@@ -174,6 +176,7 @@ def test_what_was_written_is_told_to_machines(digits, onnx_files, capsys, monkey
     assert told["files"][0]["tolerance"] == 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "answer"),
     [
@@ -244,6 +247,7 @@ def test_a_damaged_run_is_refused(broken, answer, a_copy, refused):
 # The docs
 
 
+@pytest.mark.slow
 def test_the_script_of_the_docs_sees_the_same_pixels_and_says_the_same(photos, onnx_files):
     draw = np.random.default_rng(2)
     large = Image.fromarray(draw.integers(0, 256, (150, 210, 3), dtype=np.uint8)).resize((420, 300))

@@ -29,6 +29,7 @@ from openworld.runs.outputs import class_sizes, read_outputs
 # Weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["digits", "photos", "features"])
 def test_weights_and_card_give_the_model_back(kind, request):
     path = request.getfixturevalue(kind)

@@ -72,6 +72,7 @@ def table(path: Path) -> list[dict[str, str]]:
 # predict --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_files_get_the_answers_that_the_run_gave_to_the_same_images(capsys, digits_run, pictures):
     rows = answers(capsys, digits_run, pictures, "--workers", 0)
     assert [row["path"] for row in rows] == [
@@ -99,6 +100,7 @@ def test_more_views_than_one_give_an_uncertainty_that_is_the_same_every_time(cap
     assert float(first[0]["uncertainty"]) > 0
 
 
+@pytest.mark.slow
 def test_no_answer_hangs_on_its_company(capsys, digits_run, pictures):
     together = answers(capsys, digits_run, pictures, "--views", 4)
     alone = [answers(capsys, digits_run, row["path"], "--views", 4)[0] for row in together]
@@ -123,6 +125,7 @@ def test_bad_images_are_told_of_and_the_others_predicted(capsys, digits_run, pic
     assert "No such file" in rows[1]["error"]
 
 
+@pytest.mark.slow
 def test_links_and_odd_names_in_a_folder_are_no_reason_to_stop(capsys, digits_run, pictures):
     (pictures / "dangling.png").symlink_to("gone.png")
     (pictures / "linked.png").symlink_to(Path("pictures/0.png").absolute())
@@ -171,6 +174,7 @@ def test_gray_is_as_bright_as_the_colours_are_to_the_eye():
     assert (pixels == 76).all()
 
 
+@pytest.mark.slow
 def test_photos_and_features(capsys):
     write_photos(Path("photos"))
     assert run("train", "photos", "--out", "p", "--image-size", 12, "--network", "small", *QUICK) == 0
@@ -196,6 +200,7 @@ def test_images_of_an_npz_are_resized(capsys, digits_run):
     assert len(answers(capsys, digits_run, "large.npz", "--views", 0)) == 5
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_finished_answers_and_says_so(capsys, pictures):
     stopped("half", replace(digits("digits"), {**SHORT, "epoch_steps": 4}), step=6)
     capsys.readouterr()
@@ -296,6 +301,7 @@ def test_a_run_that_has_not_begun(refused, digits_copy, pictures):
         assert "copy has no split.json: training has not started" in refused(*command)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["split.json", "names.json", "summary.json", "environment.json", "metrics.jsonl"])
 def test_files_that_are_no_text_are_damaged_files(digits_copy, name, capsys):
     digits_copy.write(name, bytes(range(128, 256)))
@@ -310,6 +316,7 @@ def test_advice_for_a_run_without_checkpoints_leads_somewhere(digits_copy, refus
     assert "openworld train --resume --out copy" in refused("predict", "copy", pictures)
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_ends_it_in_silence(digits_run, pictures):
     for number in range(3000):
         Path(f"pictures/more/x{number}.png").hardlink_to("pictures/0.png")

@@ -40,6 +40,7 @@ from openworld.runs.folder import RunFolder
 # What is on the page -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_page_of_digits(copy):
     say(copy)
     page = page_of(copy)
@@ -165,6 +166,7 @@ def test_features_that_are_all_the_same_have_no_map():
     assert places.max() == 1
 
 
+@pytest.mark.slow
 def test_the_class_count_curve(copy):
     curve = [{"k": k, "accuracy": 50.0 + k, "reassigned": 60.0 - k} for k in range(5, 15)]
     estimate = {"num_classes": 10, "low": 8, "high": 12, "estimator": "neighbours", "curve": curve}
@@ -183,6 +185,7 @@ def test_the_class_count_curve(copy):
 # Many classes ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_hundred_classes_stay_small_and_closed():
     draw = np.random.default_rng(0)
     labels = np.repeat(np.arange(100), 12)

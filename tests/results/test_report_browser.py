@@ -83,6 +83,7 @@ def background(page) -> str:
     return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits", "hostile", "comparison"])
 @pytest.mark.parametrize("width", [400, 1280])
 def test_it_renders_and_nothing_overflows(show, name, width):
@@ -99,6 +100,7 @@ def test_it_renders_and_nothing_overflows(show, name, width):
     )
 
 
+@pytest.mark.slow
 def test_names_are_shown_and_do_not_act(show):
     page = show("hostile")
     assert page.locator("h3", has_text="</script><script>alert(2)</script>").count() == 1
@@ -109,6 +111,7 @@ def test_names_are_shown_and_do_not_act(show):
     assert page.locator("script").count() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_theme_follows_the_system_until_the_button_is_pressed(show, scheme):
     dark, light = "rgb(20, 22, 26)", "rgb(247, 247, 245)"
@@ -125,6 +128,7 @@ def test_the_theme_follows_the_system_until_the_button_is_pressed(show, scheme):
     assert background(page) == mine
 
 
+@pytest.mark.slow
 def test_the_map_shows_the_image_under_the_pointer(show):
     page = show("digits")
     card = page.locator("#map-card")
@@ -144,6 +148,7 @@ def test_the_map_shows_the_image_under_the_pointer(show):
     assert card.is_hidden()
 
 
+@pytest.mark.slow
 def test_the_map_by_keyboard(show):
     page = show("digits")
     page.locator("[data-colour=truth]").focus()
@@ -159,6 +164,7 @@ def test_the_map_by_keyboard(show):
     assert card.is_hidden()
 
 
+@pytest.mark.slow
 def test_the_legend_highlights_a_class_and_colours_can_be_true_ones(show):
     page = show("digits")
 
@@ -189,6 +195,7 @@ def test_the_legend_highlights_a_class_and_colours_can_be_true_ones(show):
     assert strokes == truths
 
 
+@pytest.mark.slow
 def test_the_confusion_matrix_is_looked_into(show):
     page = show("digits")
     zoom = page.locator("#zoom")
@@ -214,6 +221,7 @@ def test_the_confusion_matrix_is_looked_into(show):
     assert "Nothing is chosen" in zoom.inner_text()
 
 
+@pytest.mark.slow
 def test_an_image_is_enlarged_with_what_is_known_of_it(show):
     page = show("digits")
     thumb = page.locator(".thumb").first
@@ -225,6 +233,7 @@ def test_an_image_is_enlarged_with_what_is_known_of_it(show):
     assert page.locator("#enlarged").is_hidden()
 
 
+@pytest.mark.slow
 def test_it_prints_with_everything_open(show):
     page = show("digits", scheme="dark")
     closed = "document.querySelectorAll('details:not([open])').length"
@@ -239,6 +248,7 @@ def test_it_prints_with_everything_open(show):
     assert page.locator("nav").is_hidden()
 
 
+@pytest.mark.slow
 def test_links_of_a_comparison_lead_to_the_reports(show):
     page = show("comparison")
     page.locator("a", has_text="open").first.click()

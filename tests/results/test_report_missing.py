@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 from report_pages import (  # noqa: F401
     DIGITS,
     FLAGS,
@@ -67,6 +68,7 @@ def test_without_truth_the_page_tells_what_was_found():
     assert all(point["truth"] == -1 for point in data_in(page)["map"]["points"])
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_is_shown_and_said_to_be_unfinished():
     stopped("r", DIGITS, 3)
     warnings = []
@@ -81,6 +83,7 @@ def test_an_unfinished_run_is_shown_and_said_to_be_unfinished():
     assert re.search(r"trssl \d+\.\d \d+\.\d \d+\.\d", text)
 
 
+@pytest.mark.slow
 def test_a_lost_summary_is_said(copy):
     scores = copy.summary()["protocols"]
     (copy.path / "summary.json").write_text("{")

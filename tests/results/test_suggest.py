@@ -248,6 +248,7 @@ def test_broken_images_that_were_left_out_stay_out(photos, capsys):
 # Other data
 
 
+@pytest.mark.slow
 def test_of_a_benchmark_the_chosen_ones_are_listed_in_the_run(capsys):
     trained("r", replace(digits("digits"), TINY))
     answer = told(capsys, "--count", 6)
@@ -295,6 +296,7 @@ def test_data_from_memory_cannot_be_found_again(refused):
     assert "data in memory" in refused("suggest", "r", *HERE)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_finished_answers_and_says_so(capsys):
     stopped("r", replace(digits("digits"), TINY), 3)
     assert run("suggest", "r", "--count", 2, *HERE) == 0

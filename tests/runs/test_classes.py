@@ -85,6 +85,7 @@ def test_what_cannot_be_named(change, message):
         change()
 
 
+@pytest.mark.slow
 def test_names_are_kept_in_the_run_folder():
     config = replace(digits("digits"), {"steps": 2, "epoch_steps": 2, "uncertainty_views": 2, "num_classes": 7})
     run = trained("r", config)

@@ -31,6 +31,8 @@ from openworld.training import loop as training_module
 from openworld.training.average import Average
 from openworld.training.loop import train
 
+pytestmark = pytest.mark.slow  # whole runs
+
 TINY = replace(
     digits("digits"),
     {"steps": 9, "epoch_steps": 3, "batch_labelled": 8, "batch_unlabelled": 16, "uncertainty_views": 2},

@@ -21,6 +21,7 @@ def _small(monkeypatch):
     monkeypatch.setattr(authors, "PASS_BATCH", 4)
 
 
+@pytest.mark.slow
 def test_everything_is_measured(capsys):
     assert run("bench", "--json", "--device", "cpu") == 0
     captured = capsys.readouterr()
@@ -46,6 +47,7 @@ def test_everything_is_measured(capsys):
     assert "a step: " in captured.err
 
 
+@pytest.mark.slow
 def test_a_person_gets_tables(capsys):
     assert run("bench", "--device", "cpu", "--quiet") == 0
     captured = capsys.readouterr()
@@ -54,6 +56,7 @@ def test_a_person_gets_tables(capsys):
         assert text in captured.out
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns when a process with threads forks
 def test_the_authors_arrangement_is_measured():
     lines = []

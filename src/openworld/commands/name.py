@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ def run(parsed: argparse.Namespace) -> int:
     sizes = class_sizes(outputs["unlabelled"], classes, temperature) if outputs else {}
     print_classes(classes, sizes, parsed.json)
     if classes != before and not parsed.json and (folder.path / "report.html").exists():
-        print(f"report.html still has the old names; to update it: openworld report {parsed.run}")
+        print(f"report.html still has the old names; to update it: openworld report {shlex.quote(str(parsed.run))}")
     return 0
 
 

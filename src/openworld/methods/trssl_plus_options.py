@@ -27,8 +27,8 @@ class TrsslPlusOptions(TrsslOptions):
     def __post_init__(self):
         super().__post_init__()
         if self.shared_labels and not self.cross_labels:
-            no_cross, no_shared = named("no_cross_labels"), named("no_shared_labels")
-            raise UserError(f"{no_cross} does nothing while both views share one pseudo-label: add {no_shared}")
+            off = f"{named('cross_labels')} cannot be off while {named('shared_labels')} is on"
+            raise UserError(f"{off}, because both views then share one pseudo-label; turn both off")
         check(self.queue >= 0, "queue", self.queue, "0 or more")
         check(0 <= self.queue_from <= 1, "queue_from", self.queue_from, "from 0 to 1")
 

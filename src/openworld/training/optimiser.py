@@ -47,7 +47,7 @@ class Optimiser:
             {"params": group, "lr": self.rates[pace.rate], "weight_decay": training.weight_decay * pace.decay}
             for pace, group in groups.items()
         ]
-        # The fused kernel skips the update if its flag `found_inf`, a tensor on the device, is set. Apple's has no flag.
+        # The fused kernel skips the update if its flag `found_inf`, a tensor on the device, is set; not on Apple's GPU
         self.is_fused = device.type != "mps"
         fused = {"fused": True} if self.is_fused else {"foreach": False}
         self.sgd = torch.optim.SGD(sgd_groups, momentum=training.momentum, **fused) if sgd_groups else None
