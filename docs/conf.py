@@ -2,6 +2,8 @@
 
 from importlib.metadata import version as version_of
 
+from sphinx.ext.napoleon import GoogleDocstring
+
 project = "openworld"
 author = "the openworld developers"
 release = version_of("openworld")
@@ -23,3 +25,6 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 default_role = "code"  # docstrings mark code with single backticks
 napoleon_use_ivar = True
+
+# Napoleon reads "text: more text" under a field as a type. Our field docstrings are plain sentences.
+GoogleDocstring._consume_inline_attribute = lambda docstring: ("", docstring._consume_to_end())

@@ -69,7 +69,7 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         Device for training and prediction.
     random_state : int, numpy generator or None, default=0
         Random seed. On a CPU the same seed gives the same model. None uses a different seed in each fit.
-    out : path or None, default=None
+    out : str, pathlib.Path or None, default=None
         The run folder, for ``openworld report`` and other commands. If it already contains a run, that run is kept, and
         the new run goes to ``out-2``, ``out-3``, ... None uses a temporary folder, which is deleted together with the
         estimator.
@@ -143,7 +143,7 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : (N, D) features, (N, H, W) or (N, H, W, C) uint8 images, or N paths of image files
-        y : (N,) labels
+        y : array of shape (N,)
             -1, or '' among strings, means unlabelled. In object arrays None and NaN mean the same.
         """
         if hasattr(self, "model_"):
