@@ -3,10 +3,10 @@
     python benchmarks/cifar_folder.py /tmp/photos
     openworld train /tmp/photos
 
-labelled/<class>/ holds a tenth of the images of the known classes. unlabelled/ holds the other images of the known
-classes and all images of the new classes. test/<class>/ holds images of the test part, of all classes. Images are JPEG
-files with different sides, from 28 to 256 pixels, as in real photo folders. By default the images are from CIFAR-10,
-and its first five classes are known.
+labelled/<class>/ holds a tenth of the images of the seen classes. unlabelled/ holds the other images of the seen
+classes and all images of the novel classes. test/<class>/ holds images of the test part, of all classes. Images are
+JPEG files with different sides, from 28 to 256 pixels, as in real photo folders. By default the images are from
+CIFAR-10, and its first five classes are seen.
 """
 
 import argparse

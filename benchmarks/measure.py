@@ -38,7 +38,7 @@ def main() -> None:
     options, train_flags = parser.parse_known_args()
     parsed = make_parser().parse_args(["train", *train_flags])
     if parsed.minutes is not None:
-        parser.error("--minutes gives every seed a different number of steps: use --steps instead")
+        parser.error("--minutes gives every seed a different number of steps; use --steps instead")
     runtime = runtime_of(parsed)
     runs = []
     for seed in options.seeds:

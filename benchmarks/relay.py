@@ -49,14 +49,14 @@ class Stage(NamedTuple):
 
 
 def pack(run: RunFolder, folder: Path, warn: Callable[[str], None]) -> Stage:
-    """Write the newest intact checkpoint of a run into a new folder, without averaged model and momentum."""
+    """Write the newest undamaged checkpoint of a run into a new folder, without averaged model and momentum."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is not an empty folder: choose a new or empty folder for the relay")
+        raise UserError(f"{folder} is not an empty folder; choose a new or empty folder for the relay")
     steps = run.config().training.steps
     run.split_and_facts()  # report a damaged run here, not on the other machine
     saved = run.newest_checkpoint(warn)
     if saved is None:
-        raise UserError(f"{run.path} has no intact checkpoint, so there is nothing to pack: train it first")
+        raise UserError(f"{run.path} has no undamaged checkpoint, so there is nothing to pack; train it first")
     if saved.step == steps:
         warn(f"{run.path} is finished: copy its folder instead. A relay recomputes the results from the student")
     paths = [saved.path / name for name in CHECKPOINT_FILES] + [run.path / name for name in RUN_FILES]
@@ -69,7 +69,7 @@ def pack(run: RunFolder, folder: Path, warn: Callable[[str], None]) -> Stage:
     size = sum(map(len, files.values()))
     if size > MAX_TOTAL_BYTES:
         excess = f"{(size - MAX_TOTAL_BYTES) / 1e6:.2f} MB over the limit of {MAX_TOTAL_BYTES / 1e6:.0f} MB"
-        raise UserError(f"{run.path} is too large for a relay, {excess}: copy the whole run folder instead")
+        raise UserError(f"{run.path} is too large for a relay, {excess}; copy the whole run folder instead")
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_whole(folder / name, content)
@@ -86,7 +86,7 @@ def unpack(folder: Path, path: Path) -> Stage:
     try:
         path.mkdir(parents=True)
     except FileExistsError:
-        raise UserError(f"{path} exists already: choose a new folder for the run") from None
+        raise UserError(f"{path} exists already; choose a new folder for the run") from None
     run = RunFolder(path)
     try:
         checkpoint.save(run.checkpoints, state["step"], parts, state)
@@ -109,14 +109,14 @@ def joined(folder: Path) -> bytes:
         entries = json.loads(manifest.read_bytes())
         written_format, archive_hash, hashes = entries["format"], entries["sha256"], dict(entries["pieces"])
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{manifest} is damaged: copy it again") from None
+        raise UserError(f"{manifest} is damaged; copy it again") from None
     readable = [f"{FORMAT}.{version}" for version in (*CHECKPOINT_UPGRADES, CHECKPOINT_FORMAT)]
     if written_format not in readable:
         reads = f"this openworld reads {' and '.join(readable)}"
-        raise UserError(f"{manifest} has format {written_format}, but {reads}: use the version that packed it")
+        raise UserError(f"{manifest} has format {written_format}, but {reads}; use the version that packed it")
     missing = [name for name in hashes if not (folder / name).is_file()]
     if missing:
-        raise UserError(f"{folder} lacks {', '.join(missing)}: copy all {len(hashes) + 1} files of the relay")
+        raise UserError(f"{folder} lacks {', '.join(missing)}; copy all {len(hashes) + 1} files of the relay")
     pieces = {name: (folder / name).read_bytes() for name in hashes}
     for name, content in pieces.items():
         if sha256(content) != hashes[name]:

@@ -3,7 +3,7 @@
     python benchmarks/suggest.py digits --seeds 0 1 2 3 4
     python benchmarks/suggest.py FEATURES.npz --name cifar10-features --seeds 0 1 2 3 4
 
-A seed decides which half of the classes is known, which few labels are given, the test part and the initial weights.
+A seed decides which half of the classes is seen, which few labels are given, the test part and the initial weights.
 The script trains a network with these labels and lets it choose samples. The chosen samples get their true labels. Then
 the script trains a network from scratch with the same seed. An .npz holds `features` (N, D) and `labels` (N,).
 Writes results/suggest-NAME.json: accuracy on the test part over all classes (gcd: one matching), for suggested and for
@@ -54,7 +54,7 @@ SHORT_RUNS = {
 
 @dataclass(frozen=True)
 class Task:
-    """Samples with all their true classes, of which training gets only a few labels."""
+    """Samples with all their true classes. Training gets only a few of them as labels."""
 
     samples: np.ndarray
     truth: np.ndarray
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("source", help="digits, or an .npz of features")
     parser.add_argument("--name", default="digits", help="NAME of the result file")
     parser.add_argument("--seeds", type=int, nargs="+", required=True, help="random seeds")
-    parser.add_argument("--per-class", type=int, default=5, help="initial labels of each known class [5]")
+    parser.add_argument("--per-class", type=int, default=5, help="initial labels of each seen class [5]")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the result file")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def pose_task(source: str, seed: int, per_class: int) -> Task:
-    """Return a task with some samples of a source. The first half of its classes, in a random order, is known."""
+    """Return a task with some samples of a source. The first half of its classes, in a random order, is seen."""
     draw = np.random.default_rng(seed)
     if source == "digits":
         part = read_benchmark("digits", Path()).train

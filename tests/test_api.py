@@ -69,7 +69,7 @@ def test_ctrl_c_stops_the_whole_program(monkeypatch):
 
 
 def test_mistakes():
-    with pytest.raises(UserError, match="temprature: there is no such setting; did you mean temperature"):
+    with pytest.raises(UserError, match="temprature: no such setting; did you mean temperature"):
         openworld.train_on("digits", temprature=0.2)
     for setting, answer in (
         ({"steps": 1e3}, "steps is 1000.0; it must be of type int"),
@@ -78,7 +78,7 @@ def test_mistakes():
     ):
         with pytest.raises(UserError, match=answer):
             openworld.train_on("digits", **setting)
-    with pytest.raises(UserError, match="labels can only be given with an array"):
+    with pytest.raises(UserError, match="labels works only with an array"):
         openworld.train_on("digits", [1, 2, 3])
     with pytest.raises(UserError, match="an array needs labels"):
         openworld.train_on(np.zeros((4, 3)))

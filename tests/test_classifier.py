@@ -225,7 +225,7 @@ def test_images_are_resized_as_in_training():
     large = resize_images(images[..., None], 16)
     assert np.array_equal(model.predict_proba(large), model.predict_proba(resize_images(large, 8)))
     for wrong, found in ((np.stack([images] * 3, axis=-1), "images of 3 channels"), (X, "features")):
-        with pytest.raises(ValueError, match=f"X holds {found}, but .* was fitted on images of 1 channels"):
+        with pytest.raises(ValueError, match=f"X contains {found}, but .* was fitted on images of 1 channels"):
             model.predict(wrong)
     with pytest.raises(ValueError, match="images are float64; they must be uint8"):
         model.predict(images / 255)

@@ -1,3 +1,5 @@
+"""Run the command line with `python -m openworld`."""
+
 from openworld.cli import main
 
 main()

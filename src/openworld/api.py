@@ -71,7 +71,7 @@ def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     checked = {}
     for name, value in settings.items():
         if name not in known:
-            raise UserError(f"{name}: there is no such setting{did_you_mean(name, known)}")
+            raise UserError(f"{name}: no such setting{did_you_mean(name, known)}")
         value = value.item() if isinstance(value, np.generic) else value
         value = str(value) if isinstance(value, Path) else value
         if value is not None:
@@ -85,7 +85,7 @@ def _dataset(data: Any, labels: Any, root: str | Path) -> Dataset | None:
     """Return data in memory as a data set, or None if `data` is a path or a name."""
     is_array = not isinstance(data, (str, Path, Dataset)) and not hasattr(data, "columns")
     if labels is not None and not is_array:
-        raise UserError("labels can only be given with an array; other data contains its labels: leave labels out")
+        raise UserError("labels works only with an array, because other data contains its labels; leave labels out")
     if isinstance(data, (str, Path)):
         return None
     if isinstance(data, Dataset):

@@ -365,7 +365,7 @@ def _refuse_misfit(content: np.ndarray | Files, shape: tuple[int, ...]) -> None:
     found = 3 if isinstance(content, Files) else None if content.ndim == 2 else content.shape[-1]
     if found != channels:
         kinds = ["features" if count is None else f"images of {count} channels" for count in (found, channels)]
-        raise ValueError(f"X holds {kinds[0]}, but OpenWorldClassifier was fitted on {kinds[1]}")
+        raise ValueError(f"X contains {kinds[0]}, but OpenWorldClassifier was fitted on {kinds[1]}")
 
 
 # Output ---------------------------------------------------------------------------------------------------------

@@ -328,7 +328,7 @@ def test_a_changed_manifest_is_noticed(stopped, many_pieces, refused):
     known = json.loads(content)
     for changed in ("", content[:-10], "[]", "null", "{}", json.dumps({**known, "pieces": 3})):
         manifest.write_text(changed)
-        assert "relay/relay.json is damaged: copy" in refused("unpack", "relay", "there")
+        assert "relay/relay.json is damaged; copy" in refused("unpack", "relay", "there")
     names = list(known["pieces"])
     for left in ([], names[:-1], names[1:], [names[0], *names[2:]], [names[1], names[0], *names[2:]]):
         manifest.write_text(json.dumps({**known, "pieces": {name: known["pieces"][name] for name in left}}))
@@ -338,7 +338,7 @@ def test_a_changed_manifest_is_noticed(stopped, many_pieces, refused):
 
 def test_a_run_without_a_checkpoint_has_nothing_to_carry(here, refused):
     shutil.rmtree(here.checkpoints)
-    assert f"{here.path} has no intact checkpoint" in refused("pack", here.path, "relay")
+    assert f"{here.path} has no undamaged checkpoint" in refused("pack", here.path, "relay")
     assert "nowhere" in refused("pack", "nowhere", "relay")
     assert not Path("relay").exists()
 

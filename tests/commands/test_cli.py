@@ -129,7 +129,7 @@ def test_a_flag_of_the_method_wins_over_the_file_too(flag):
         (["train", "--batch-unlabelled", "5000"], "--batch-unlabelled 5000 is larger than the"),
         (["train", "--batch-labelled", "5000"], "--batch-labelled 5000 is larger than the"),
         (["train", "--prior", "nowhere.txt"], "--prior nowhere.txt: no such file"),
-        (["train", "--config", "nowhere.toml"], "nowhere.toml: this configuration file does not exist"),
+        (["train", "--config", "nowhere.toml"], "nowhere.toml: no such configuration file"),
         (["train", "--resume"], "--resume needs --out"),
         (["train", "--device", "cuda"], "use --device cpu"),
         (["train", "cifar10"], "is missing: run `openworld data fetch cifar10`"),

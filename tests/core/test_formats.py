@@ -25,7 +25,7 @@ from openworld.data.benchmarks import read_benchmark
 from openworld.methods import METHODS
 from openworld.planning.settings import resolve_settings, with_keys
 from openworld.results.export import load_exported
-from openworld.runs.folder import RunFolder, tell_of_dropped
+from openworld.runs.folder import RunFolder, warn_about_dropped
 
 SAMPLES = Path(__file__).parents[1] / "formats"
 FORMATS = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir() and path.name.isdigit())
@@ -178,7 +178,7 @@ def test_an_estimator_that_was_pickled_in_the_first_format_answers(tmp_path):
 def test_what_was_dropped_since_is_named_in_one_line_and_ignored(sample, capsys):
     path = sample / "finished" / "config.toml"
     path.write_text(path.read_text().replace("[training]", "[training]\nspeed = 3\n") + "\n[gone]\nold = 1\n")
-    tell_of_dropped.cache_clear()
+    warn_about_dropped.cache_clear()
     assert run("evaluate", sample / "finished", "--json") == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: ")
@@ -191,7 +191,7 @@ def test_what_a_later_version_made_is_refused(sample, refused):
     text = path.read_text()
     path.write_text("format = 99\n" + "".join(line for line in text.splitlines(True) if "format" not in line))
     message = refused("evaluate", sample / "stopped")
-    assert f"config.toml has format 99; this openworld reads up to {FORMAT}" in message
+    assert f"config.toml has format 99, but this openworld reads up to {FORMAT}" in message
     path.write_text(text)
     (checkpoint,) = (sample / "stopped" / "checkpoints").iterdir()
     state = json.loads((checkpoint / "state.json").read_text())

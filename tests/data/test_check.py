@@ -9,8 +9,10 @@ import pytest
 from PIL import Image
 from worlds import run, write_photos
 
+from openworld.data import peek
 from openworld.data.check import check
 from openworld.data.own import from_arrays, read_own
+from openworld.data.peek import some_of_each_class
 
 
 @pytest.fixture
@@ -110,10 +112,19 @@ def test_a_broken_file_is_one_line_whatever_its_name(photos, capsys):
     assert "  unlabelled/a b.png is not an image" in capsys.readouterr().out
 
 
+def test_a_file_that_vanishes_before_it_is_drawn_is_one_line(photos, monkeypatch, refused):
+    def vanish(*arguments):
+        shutil.rmtree(photos / "labelled")
+        return some_of_each_class(*arguments)
+
+    monkeypatch.setattr(peek, "some_of_each_class", vanish)
+    assert ".png cannot be read (No such file or directory)" in refused("data", "show", photos)
+
+
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (["check", "nowhere/x"], "nowhere/x: there is no such folder"),
+        (["check", "nowhere/x"], "nowhere/x: no such folder"),
         (["check", "oxford-pet"], "did you mean oxford-pets?"),
         (["check"], "the following arguments are required: DATA"),
         (["show", "photos", "--augment", "wild"], "--augment"),
@@ -122,7 +133,7 @@ def test_a_broken_file_is_one_line_whatever_its_name(photos, capsys):
         (["show", "photos", "--out", "features.npz"], "features.npz exists"),
         (["show", "photos", "--out", "sheet.jpg"], "must end in .png"),
         (["show", "photos", "--augmented", "--augment", "features"], "--augment features is not for images"),
-        (["show", "features.npz"], "features.npz holds features"),
+        (["show", "features.npz"], "features.npz contains features"),
         (["show", "photos", "--out", "no/such/folder.png"], "no/such/folder.png"),
         (["fetch", "cifar"], "did you mean cifar1"),
         (["chekc", "photos"], "invalid choice: 'chekc'"),

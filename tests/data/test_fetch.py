@@ -47,7 +47,7 @@ def publish(site, monkeypatch):
     return put
 
 
-class GraphRunner:
+class ProgressLog:
     """A progress callback that records its calls."""
 
     def __init__(self):
@@ -60,7 +60,7 @@ class GraphRunner:
 def error_of(data_dir: Path, *fragments: str, name: str = "toy") -> str:
     """The message, in which all fragments must be."""
     with pytest.raises(UserError) as raised:
-        fetch(name, data_dir, GraphRunner())
+        fetch(name, data_dir, ProgressLog())
     message = str(raised.value)
     assert [fragment for fragment in fragments if fragment not in message] == []
     assert "\n" not in message
@@ -78,7 +78,7 @@ WHOLE = {"toys/toy/names.txt", "toys/toy/images/cat.jpg", "toys/toy/images/dog.j
 def test_only_the_wanted_files_arrive(site, publish, tmp_path, pack):
     content = pack(TOY)
     publish(toys=content)
-    progress = GraphRunner()
+    progress = ProgressLog()
     assert fetch("toy", tmp_path / "new", progress) == tmp_path / "new/toys/toy"
     assert everything_in(tmp_path / "new") == WHOLE
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["toys"]
@@ -92,23 +92,23 @@ def test_only_the_wanted_files_arrive(site, publish, tmp_path, pack):
 def test_several_archives_fill_one_folder(publish, tmp_path):
     images = {name.removeprefix("toy-1/"): content for name, content in TOY.items() if name.startswith("toy-1/images")}
     publish(inside="", images=tar_of(images), names=tar_of({"names.txt": b"cat"}))
-    fetch("toy", tmp_path, GraphRunner())
+    fetch("toy", tmp_path, ProgressLog())
     assert everything_in(tmp_path) == {"toys/toy/names.txt", "toys/toy/images/cat.jpg"}
 
 
 def test_what_is_there_is_left_alone(site, publish, tmp_path):
     publish(toys=tar_of(TOY))
     assert not is_there("toy", tmp_path)
-    fetch("toy", tmp_path, GraphRunner())
+    fetch("toy", tmp_path, ProgressLog())
     assert is_there("toy", tmp_path)
-    progress = GraphRunner()
+    progress = ProgressLog()
     assert fetch("toy", tmp_path, progress) == tmp_path / "toys/toy"
     assert (len(site.requested_ranges), progress.calls) == (1, [])
 
 
 def test_a_folder_that_cannot_be_read_is_not_touched(site, publish, tmp_path):
     publish(toys=tar_of(TOY))
-    fetch("toy", tmp_path, GraphRunner())
+    fetch("toy", tmp_path, ProgressLog())
     (tmp_path / "toys/toy/images/cat.jpg").unlink()
     error_of(tmp_path, "toys/toy: ", "cannot be used", "cat.jpg is missing", "move it away")
     assert len(site.requested_ranges) == 1
@@ -134,7 +134,7 @@ def test_a_lost_connection_is_resumed(site, publish, tmp_path, sends_length):
     assert everything_in(tmp_path) == {".downloads/toys.tar.gz.part"}
 
     site.breaks_after = None
-    progress = GraphRunner()
+    progress = ProgressLog()
     fetch("toy", tmp_path, progress)
     assert site.requested_ranges == [None, "bytes=70000-"]
     assert site.bytes_sent == len(content)
@@ -148,7 +148,7 @@ def test_a_server_that_knows_no_range_starts_again(site, publish, tmp_path):
     site.breaks_after = 70_000
     error_of(tmp_path)
     site.breaks_after, site.knows_range = None, False
-    fetch("toy", tmp_path, GraphRunner())
+    fetch("toy", tmp_path, ProgressLog())
     assert site.bytes_sent == 70_000 + len(content)
     assert everything_in(tmp_path) == WHOLE
 
@@ -162,7 +162,7 @@ def test_a_whole_part_is_not_downloaded_again(site, publish, tmp_path):
     content = tar_of(TOY)
     publish(toys=content)
     write_part(tmp_path, content)
-    fetch("toy", tmp_path, GraphRunner())
+    fetch("toy", tmp_path, ProgressLog())
     assert (site.requested_ranges, everything_in(tmp_path)) == ([], WHOLE)
 
 
@@ -171,7 +171,7 @@ def test_a_part_as_long_as_the_archive_but_wrong_starts_again(site, publish, tmp
     content = tar_of(TOY)
     publish(toys=content)
     write_part(tmp_path, b"x" * (len(content) + excess))
-    fetch("toy", tmp_path, GraphRunner())
+    fetch("toy", tmp_path, ProgressLog())
     assert site.requested_ranges == [f"bytes={len(content) + excess}-", None]
     assert everything_in(tmp_path) == WHOLE
 
@@ -182,7 +182,7 @@ def test_a_second_archive_that_fails_does_not_cost_the_first(site, publish, tmp_
     error_of(tmp_path, "offers 0 bytes")
     site.files["two.tar.gz"] = second
     sent = site.bytes_sent
-    fetch("toy", tmp_path, GraphRunner())
+    fetch("toy", tmp_path, ProgressLog())
     assert site.bytes_sent == sent + len(second)
 
 
@@ -243,7 +243,7 @@ def test_a_disk_that_is_full_while_unpacking(site, publish, monkeypatch, tmp_pat
         patch.setattr(fetch_module.shutil, "copyfileobj", full_disk)
         error_of(tmp_path, f"{tmp_path}: cannot be written (No space left on device)", "--data-dir")
     assert everything_in(tmp_path) == {".downloads/toys.tar.gz.part"}
-    fetch("toy", tmp_path, GraphRunner())
+    fetch("toy", tmp_path, ProgressLog())
     assert len(site.requested_ranges) == 1
 
 
@@ -267,7 +267,7 @@ def test_remains_of_a_killed_attempt_do_no_harm(publish, tmp_path):
     stale = tmp_path / ".downloads/toy.tmp/images/mouse.jpg"
     stale.parent.mkdir(parents=True)
     stale.write_text("old")
-    fetch("toy", tmp_path, GraphRunner())
+    fetch("toy", tmp_path, ProgressLog())
     assert everything_in(tmp_path) == WHOLE
 
 

@@ -153,10 +153,10 @@ def test_labels_that_are_shared_cannot_be_crossed_or_not(refused):
 @pytest.mark.parametrize(
     ("idle", "off", "told"),
     [
-        (["--threshold", 0.7], ["--no-mixed-labels"], "--threshold has no effect without --mixed-labels"),
-        (["--queue-from", 0.5], ["--queue", 0], "--queue-from has no effect without --queue"),
-        (["--mixup-alpha", 1], ["--no-mixup"], "--mixup-alpha has no effect without --mixup"),
-        (["--uncertainty-from", 0.7], ["--no-uncertainty"], "--uncertainty-from has no effect without --uncertainty"),
+        (["--threshold", 0.7], ["--no-mixed-labels"], "--threshold works only with --mixed-labels"),
+        (["--queue-from", 0.5], ["--queue", 0], "--queue-from works only with --queue"),
+        (["--mixup-alpha", 1], ["--no-mixup"], "--mixup-alpha works only with --mixup"),
+        (["--uncertainty-from", 0.7], ["--no-uncertainty"], "--uncertainty-from works only with --uncertainty"),
     ],
 )
 def test_an_option_of_what_is_off_is_refused(refused, idle, off, told):

@@ -99,6 +99,8 @@ def test_without_any_truth_the_sizes_of_the_classes_are_the_result(photos, capsy
     assert all(line["average"] is None for line in RunFolder(Path("r")).metrics())
     assert run("evaluate", "r") == 2
     assert "accuracy cannot be measured" in capsys.readouterr().err
+    assert run("evaluate", "r", "--part", "test") == 2
+    assert "photos has no test part; leave --part out" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -276,7 +278,7 @@ def test_odd_names_are_printed_as_they_are(capsys):
 def test_bad_folders(refused):
     Path("empty").mkdir()
     assert "empty" in refused("train", "empty", *TINY, "--out", "r")
-    assert "nowhere/photos: there is no such folder" in refused("train", "nowhere/photos", *TINY, "--out", "r")
+    assert "nowhere/photos: no such folder" in refused("train", "nowhere/photos", *TINY, "--out", "r")
     write_photos(Path("halves"))
     Path("halves/labelled").rename("halves/known")
     assert "labelled/" in refused("train", "halves", *TINY, "--out", "r")
@@ -292,7 +294,7 @@ def test_bad_arrays(refused):
 @pytest.mark.parametrize(
     ("flags", "answer"),
     [
-        (["--novel", "30"], "--novel is for fully labelled data, but photos"),
+        (["--novel", "30"], "--novel works only with fully labelled data, but photos"),
         (["--network", "mlp"], "--network mlp is not for images"),
         (["--augment", "features"], "--augment features is not for images"),
         (["--prior", "known"], "--prior uniform or a file"),
@@ -300,8 +302,8 @@ def test_bad_arrays(refused):
         (["--minutes", "3"], "--minutes and --steps both"),
         (["--workers", "-1"], "argument --workers: -1 "),
         (["--batch-unlabelled", "31"], "--batch-unlabelled 31 is larger than the 30"),
-        (["--projection", "64"], "--method simclr: add that, or leave --projection out"),
-        (["--method", "simclr", "--queue", "100"], "--method trssl+: add that, or leave --queue out"),
+        (["--projection", "64"], "--method simclr; add that or leave --projection out"),
+        (["--method", "simclr", "--queue", "100"], "--method trssl+; add that or leave --queue out"),
         (["--image-size", "3"], "--image-size is 3; it must be from 8 to 1024"),
         (["--recipe", "paper"], "with --image-size"),
     ],
@@ -312,7 +314,7 @@ def test_settings_that_do_not_fit(photos, refused, flags, answer):
 
 def test_a_size_for_features_is_refused(refused):
     features = write_features(np.array([0, 1] * 10 + [-1] * 20))
-    told = "--image-size is for images, but features.npz"
+    told = "--image-size works only with images, but features.npz"
     assert told in refused("train", features, *TINY, "--image-size", 32, "--out", "r")
 
 

@@ -18,7 +18,7 @@ from openworld.ops.class_count import Estimate
 from openworld.planning import prepare
 from openworld.planning.plan import open_problem, plan_run
 from openworld.planning.pretraining import plan_features, settings_for_features
-from openworld.runs.folder import RunFolder
+from openworld.runs.folder import ESTIMATE_FILES, RunFolder
 from openworld.training.learner import Learner
 
 BEGIN = ("--start", "simclr", "--start-steps", 3)
@@ -80,6 +80,16 @@ def test_what_an_earlier_try_estimated_is_forgotten_when_a_number_is_given():
     Path("r/estimate.json").write_text('{"num_classes": 10}')
     assert run("train", *SHORT, "--num-classes", 10, "--out", "r") == 0
     assert not summary_of("r")["num_classes_estimated"]
+
+
+@pytest.mark.parametrize("flags", [[], BEGIN])
+def test_an_earlier_estimate_stays_if_the_run_cannot_be_planned(flags, refused):
+    Path("r").mkdir()
+    for name in ESTIMATE_FILES:
+        Path("r", name).write_text("{}")
+    refused("train", "nowhere/photos", *flags, "--out", "r")
+    refused("train", *SHORT, *flags, "--num-classes", 3, "--out", "r")
+    assert {path.name for path in Path("r").iterdir()} == {*ESTIMATE_FILES}
 
 
 @pytest.mark.slow
@@ -337,7 +347,7 @@ def test_a_mistake_is_told_before_any_features_are_learnt(flags, answer, refused
 @pytest.mark.slow
 def test_a_length_of_features_that_nobody_wants_is_refused(refused):
     told = refused("train", *SHORT, "--start-steps", 7, "--out", "r")
-    assert "--start-steps has no effect without --start simclr" in told
+    assert "--start-steps works only with --start simclr" in told
     assert run("train", "--method", "simclr", *SHORT, "--out", "r/simclr") == 0
     told = refused("train", *SHORT, "--start", "simclr", "--start-steps", 7, "--out", "r")
     assert "r/simclr contains features" in told

@@ -150,11 +150,11 @@ def test_what_was_begun_in_memory_cannot_be_found_by_the_command_line(monkeypatc
     ("settings", "message"),
     [
         ({"lr": -1.0}, r"^lr is -1.0; it must be above 0$"),
-        ({"queue": 5}, r"^queue .* method='trssl\+': add that, or leave queue out$"),
+        ({"queue": 5}, r"^queue .* method='trssl\+'.* leave queue out$"),
         ({"steps": 5, "minutes": 1}, r"^minutes and steps both"),
         ({"batch_unlabelled": 500, "steps": 1}, r"^batch_unlabelled=500 is larger than the 80"),
         ({"method": "trsl"}, r"^method is 'trsl'; it must be one of trssl, trssl\+, simclr$"),
-        ({"threshhold": 1}, r"^threshhold: there is no such setting; did you mean threshold\?$"),
+        ({"threshhold": 1}, r"^threshhold: no such setting; did you mean threshold\?$"),
         ({"start_steps": 5}, r"^start_steps .* start='simclr'.* leave start_steps out$"),
         ({"device": "tpu"}, r"^device='tpu': .*auto, cpu"),
     ],

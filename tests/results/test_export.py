@@ -182,7 +182,7 @@ def test_what_was_written_is_told_to_machines(digits, onnx_files, capsys, monkey
     [
         (["model.pt"], "must end in .onnx, .safetensors or .md"),
         (["README.md", "model"], "must end in .onnx, .safetensors or .md"),
-        (["README.md", "nowhere/model.onnx"], "no folder nowhere"),
+        (["README.md", "nowhere/model.onnx"], "the folder nowhere does not exist"),
         (["README.md", "folder.md"], "folder.md is a folder"),
         (["README.md", "thesis.md"], "thesis.md exists"),
         (["README.md", "mine.safetensors"], "mine.json exists"),

@@ -51,7 +51,7 @@ def test_a_page_of_digits(copy):
         "Confusion",
         "Map",
         "Curves",
-        "Class shares",
+        "Class proportions",
         "How it was made",
     ]
     summary, text = copy.summary(), text_of(page)

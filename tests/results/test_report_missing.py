@@ -154,7 +154,7 @@ def test_refusals(copy, refused):
     assert "notes.html exists" in refused("report", copy.path, "--out", "notes.html")
     assert Path("notes.html").read_text() == "<html>mine</html>"
     assert "is a folder" in refused("report", copy.path, "--out", ".")
-    assert "no folder no" in refused("report", copy.path, "--out", "no/page.html")
+    assert "the folder no does not exist" in refused("report", copy.path, "--out", "no/page.html")
     assert "copy is given twice" in refused("report", copy.path, f"{copy.path}/../copy")
     outputs = read_outputs(copy)
     narrow = {part: Outputs(o.samples, o.logits[:, :7], o.uncertainty, o.truth) for part, o in outputs.items()}

@@ -201,7 +201,7 @@ def test_a_file_that_people_may_have_filled_in_is_never_overwritten(photos, caps
     assert Path(told(capsys, "--count", 3)["file"]).name == "to-label-2.csv"
     assert Path(told(capsys, "--count", 3)["contact_sheet"]).name == "to-label-3-sheet.png"
     message = refused("suggest", "r", "--count", 3, "--out", first, *HERE)
-    assert f"{first}: the file already exists" in message
+    assert f"{first}: the file exists" in message
     assert first.read_text() == "mine"
 
 
@@ -212,7 +212,7 @@ def test_another_place_must_be_above_the_images(photos, capsys, refused):
     assert answer["contact_sheet"] == "r/mine-sheet.png"
     Path("elsewhere").mkdir()
     assert "a folder above" in refused("suggest", "r", "--out", "elsewhere/mine.csv", *HERE)
-    assert "no folder nowhere" in refused("suggest", "r", "--out", "nowhere/mine.csv", *HERE)
+    assert "the folder nowhere does not exist" in refused("suggest", "r", "--out", "nowhere/mine.csv", *HERE)
     assert "must end in .csv" in refused("suggest", "r", "--out", "mine.txt", *HERE)
 
 
@@ -286,7 +286,7 @@ def test_data_that_is_gone_or_has_changed_is_named(photos, refused):
     (photos / "unlabelled/fox/000.png").unlink()
     assert "has changed" in refused("suggest", "r", *HERE)
     shutil.rmtree(photos)
-    assert "photos: there is no such" in refused("suggest", "r", *HERE)
+    assert "photos: no such" in refused("suggest", "r", *HERE)
     assert "not a run" in refused("suggest", "nowhere", *HERE)
 
 

@@ -12,6 +12,7 @@ from openworld.core.formats import CHECKPOINT_FORMAT
 from openworld.runs import checkpoint
 from openworld.runs.checkpoint import DamagedCheckpoint
 from openworld.runs.folder import RunFolder
+from openworld.runs.model import PackedModel
 
 
 def save(folder: Path, step: int) -> Path:
@@ -164,9 +165,14 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning_and_left_alone(tmp_p
     assert damaged.exists()
 
 
-def test_where_there_is_no_sound_checkpoint_there_is_none(tmp_path):
+def test_without_an_undamaged_checkpoint_there_is_none(tmp_path):
     run, warnings = RunFolder(tmp_path), []
     assert run.newest_checkpoint(warnings.append) is None
     (save(run.checkpoints, 1) / "state.json").unlink()
     assert run.newest_checkpoint(warnings.append) is None
     assert len(warnings) == 1
+
+
+def test_a_model_without_an_undamaged_checkpoint_cannot_be_packed(tmp_path):
+    with pytest.raises(UserError, match="has no undamaged checkpoint; continue with: openworld train --resume"):
+        PackedModel.of(RunFolder(tmp_path))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from worlds import trained
 
-from openworld.commands.name import tell_what_was_put_together
+from openworld.commands.name import print_merges
 from openworld.core.errors import UserError
 from openworld.core.fields import replace
 from openworld.core.recipes import digits
@@ -55,10 +55,10 @@ def test_the_same_name_merges_and_a_known_name_joins_the_known_class():
 
 def test_it_is_told_which_classes_became_one(capsys):
     van = CLASSES.renamed("novel-1", "van")
-    tell_what_was_put_together(CLASSES, van)
-    tell_what_was_put_together(van, van)
+    print_merges(CLASSES, van)
+    print_merges(van, van)
     assert capsys.readouterr().out == ""
-    tell_what_was_put_together(van, van.renamed("novel-3", "van").renamed("novel-2", "dog"))
+    print_merges(van, van.renamed("novel-3", "van").renamed("novel-2", "dog"))
     dog, van = capsys.readouterr().out.splitlines()
     assert dog.startswith("dog and novel-2 are now one class, dog")
     assert dog.endswith(" novel-2=novel-2")

@@ -1,4 +1,4 @@
-"""openworld bench"""
+"""The command `openworld bench`: measure what a training step costs."""
 
 import argparse
 import json

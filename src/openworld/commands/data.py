@@ -1,4 +1,4 @@
-"""openworld data check | show | fetch"""
+"""The commands `openworld data check`, `openworld data show` and `openworld data fetch`."""
 
 import argparse
 import json
@@ -96,14 +96,14 @@ def run_show(parsed: argparse.Namespace) -> int:
     from openworld.planning.settings import resolve_settings
 
     if parsed.augment and not parsed.augmented:
-        raise UserError("--augment chooses the random views: add --augmented, which draws them")
+        raise UserError("--augment works only with --augmented; add --augmented or leave --augment out")
     requested = {"data": parsed.data, **({"augment": parsed.augment} if parsed.augment else {})}
     runtime = runtime_of(parsed, device="auto")
     dataset = open_dataset(parsed.data, runtime.data_dir)
     config = resolve_settings(requested, dataset, runtime.device)  # for the image size and the views of training
     size = config.training.image_size
     if dataset.has_features:
-        raise UserError(f"{dataset.name} holds features, which cannot be drawn: choose data with images")
+        raise UserError(f"{dataset.name} contains features, which cannot be drawn; choose data with images")
     refuse_misfit(config, dataset)
     num_classes = len(dataset.class_names)
     positions = some_of_each_class(dataset.train, num_classes, 1 if parsed.augmented else SHOWN_OF_A_CLASS)
@@ -148,7 +148,7 @@ def refuse_other_picture(path: Path) -> None:
     except (OSError, ValueError):
         is_ours = False
     if not is_ours:
-        raise UserError(f"{path} exists and was not created by openworld data show: choose another --out")
+        raise UserError(f"{path} exists and was not created by openworld data show; choose another --out")
 
 
 def views_of(images, augment: str) -> list:

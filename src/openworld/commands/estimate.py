@@ -1,4 +1,4 @@
-"""openworld estimate"""
+"""The command `openworld estimate`: estimate the number of classes."""
 
 import argparse
 import json
@@ -59,10 +59,10 @@ def run(parsed: argparse.Namespace) -> int:
     requested = {name: getattr(parsed, name) for name in SHARED_SETTINGS if hasattr(parsed, name)}
     out = parsed.out or new_path(requested.get("data", "digits"), "estimate", requested.get("seed", 0))
     if RunFolder(out).exists:
-        raise UserError(f"{out} contains a run: choose another --out")
+        raise UserError(f"{out} contains a run; choose another --out")
     before = RunFolder(out).read("estimate.json")
     if before is not None and '"estimator": ' not in before:
-        raise UserError(f"{out / 'estimate.json'} was not created by openworld estimate: choose another --out")
+        raise UserError(f"{out / 'estimate.json'} was not created by openworld estimate; choose another --out")
     try:
         estimate = estimate_classes(
             requested, runtime_of(parsed), out, parsed.estimator, parsed.max_classes, parsed.minutes

@@ -1,4 +1,4 @@
-"""openworld evaluate"""
+"""The command `openworld evaluate`: compute the accuracies of a run."""
 
 import argparse
 import json

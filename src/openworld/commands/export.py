@@ -1,4 +1,4 @@
-"""openworld export"""
+"""The command `openworld export`: write a model for other programs."""
 
 import argparse
 import json

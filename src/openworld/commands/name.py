@@ -1,4 +1,4 @@
-"""openworld name"""
+"""The command `openworld name`: name and merge novel classes."""
 
 import argparse
 import json
@@ -41,7 +41,7 @@ def run(parsed: argparse.Namespace) -> int:
             write_predictions(folder, outputs, classes, temperature)
         folder.write_json(NAMES, classes.given)
     if not parsed.json:
-        tell_what_was_put_together(before, classes)
+        print_merges(before, classes)
     sizes = class_sizes(outputs["unlabelled"], classes, temperature) if outputs else {}
     print_classes(classes, sizes, parsed.json)
     if classes != before and not parsed.json and (folder.path / "report.html").exists():
@@ -59,7 +59,7 @@ def changed(classes: "Classes", names: list[str], merge: list[str]) -> "Classes"
     return classes.merged(merge) if merge else classes
 
 
-def tell_what_was_put_together(before: "Classes", after: "Classes") -> None:
+def print_merges(before: "Classes", after: "Classes") -> None:
     """Print which classes became one, and how to undo it, in case that was a mistake."""
     names_before = dict(zip(before.outputs, before.name_of_each_output, strict=True))
     for name, outputs in after.outputs_by_name.items():

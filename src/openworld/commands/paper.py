@@ -1,4 +1,4 @@
-"""openworld paper"""
+"""The command `openworld paper`: print the paper's tables and figures, or train a row again."""
 
 import argparse
 import json
@@ -68,7 +68,7 @@ def refuse_idle_flags(parsed: argparse.Namespace) -> None:
         if getattr(parsed, name) is not None
     ]
     if idle and parsed.row is None:
-        raise UserError(f"{idle[0]} works only with --run: add --run ROW, the data set of a table's row")
+        raise UserError(f"{idle[0]} works only with --run; add --run DATA, a row of the table, or leave {idle[0]} out")
     if parsed.row is not None and parsed.item is None:
         raise UserError("--run needs the name of a table, for example: openworld paper table1 --run cifar10")
 

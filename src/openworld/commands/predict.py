@@ -1,4 +1,4 @@
-"""openworld predict"""
+"""The command `openworld predict`: predict classes of images."""
 
 import argparse
 import codecs
@@ -82,15 +82,15 @@ def run(parsed: argparse.Namespace) -> int:
 def refuse_bad_place(out: Path | None) -> None:
     """Raise a UserError, before any work, if predictions cannot or must not be written to this file."""
     if out and out.suffix.lower() not in (".csv", ".jsonl"):
-        raise UserError(f"--out {out}: its name must end in .csv or .jsonl")
+        raise UserError(f"--out {out}: the file name must end in .csv or .jsonl")
     if out and not out.parent.is_dir():
-        raise UserError(f"--out {out}: the folder {out.parent} does not exist")
+        raise UserError(f"--out {out}: the folder {out.parent} does not exist; create it or choose another --out")
     if out and out.exists() and not is_ours(out):
-        raise UserError(f"--out {out}: the file exists and was not written by openworld predict; choose another name")
+        raise UserError(f"{out} exists and was not created by openworld predict; choose another --out")
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether this command wrote the file."""
+    """Return whether this command created the file."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""openworld report"""
+"""The command `openworld report`: write an HTML page of one run or of several."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""openworld suggest"""
+"""The command `openworld suggest`: choose the images to label next."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""openworld train"""
+"""The command `openworld train`: train a run."""
 
 import argparse
 import json
@@ -72,7 +72,7 @@ def request_of(parsed: argparse.Namespace) -> "Request":
 
 def run(parsed: argparse.Namespace) -> int:
     if parsed.resume and not parsed.out:
-        raise UserError("--resume needs --out: name the run folder to continue")
+        raise UserError("--resume needs --out; name the run folder to continue")
     request = request_of(parsed)
 
     from openworld.runs.folder import RunFolder

@@ -32,7 +32,7 @@ def stage(tensor: Tensor, device: torch.device) -> Tensor:
     """Return the tensor on the device. The host does not wait for the copy."""
     if tensor.device.type == device.type:
         return tensor
-    if device.type == "mps":  # it has no float64, and shares its memory with the host
+    if device.type == "mps":  # Apple's GPU has no float64, and uses the memory of the host
         return (tensor.float() if tensor.dtype == torch.float64 else tensor).to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 

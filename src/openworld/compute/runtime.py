@@ -99,7 +99,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def _half_of_physical_memory() -> int:
-    """Return half of the machine's memory where the system tells it, else 2 GiB."""
+    """Return half of the machine's memory if the system reports it, else 2 GiB."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     except (AttributeError, ValueError):  # Windows has no sysconf

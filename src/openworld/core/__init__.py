@@ -1,5 +1,5 @@
-"""Settings, errors, files and progress display: the parts that every other package needs.
+"""Settings, errors, files and progress display: the parts that every other room needs.
 
-This package does not import torch, so `openworld --help` starts at once. It may import no other package, except the
+This room does not import torch, so `openworld --help` starts at once. It may import no other room, except the
 options of the methods (`openworld.methods`), which do not import torch either.
 """

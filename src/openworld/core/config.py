@@ -191,5 +191,5 @@ def methods_of(method: str, start: str | None) -> tuple[str, ...]:
 
 def refuse_unknown_method(name: str) -> None:
     if name not in METHODS:
-        suggestion, available = did_you_mean(name, METHODS), ", ".join(METHODS)
-        raise UserError(f"{named('method', name)}: no such method{suggestion} (available: {available})")
+        suggestion, choices = did_you_mean(name, METHODS), ", ".join(METHODS)
+        raise UserError(f"{named('method', name)}: no such method{suggestion} (choose from {choices})")

@@ -20,7 +20,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         tree = parsed_toml(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError:
-        raise UserError(f"{path}: this configuration file does not exist") from None
+        raise UserError(f"{path}: no such configuration file; check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as a TOML file ({error})") from None
     version = checked_format(tree, path)
@@ -117,7 +117,7 @@ def checked_format(tree: Tree, where: str | Path) -> int:
     if type(version) is not int or version < 1:
         raise UserError(f"{where} is damaged: its format is {version!r}")
     if version > FORMAT:
-        raise UserError(f"{where} has format {version}; this openworld reads up to {FORMAT}: update openworld")
+        raise UserError(f"{where} has format {version}, but this openworld reads up to {FORMAT}; update openworld")
     return version
 
 

@@ -99,7 +99,7 @@ def by_keys(settings: Mapping[str, Any], *methods: str) -> dict[str, Any]:
             found[f"{mine[0]}.{name}"] = value
         elif owners:
             methods_with_it = " or ".join(named("method", owner) for owner in owners)
-            raise UserError(f"{named(name)} works only with {methods_with_it}: add that, or leave {named(name)} out")
+            raise UserError(f"{named(name)} works only with {methods_with_it}; add that or leave {named(name)} out")
         else:
             raise UserError(f"{name}: no such setting{did_you_mean(name, all_names())}")
     return found
@@ -129,7 +129,7 @@ def replace(config: Config, values: Mapping[str, Any]) -> Config:
     known = {option.key: option for option in options(*methods)}
     foreign = next((key for key in chosen if key not in known), None)
     if foreign:
-        raise UserError(f"{named(foreign)} works only with {named('method', foreign.partition('.')[0])}: leave it out")
+        raise UserError(f"{named(foreign)} works only with {named('method', foreign.partition('.')[0])}; leave it out")
     changes: dict[str, dict[str, Any]] = {}
     for key, value in chosen.items():
         changes.setdefault(known[key].section, {})[known[key].name] = value

@@ -1,4 +1,6 @@
-"""The format versions of run folders and checkpoints, and the upgrades from older ones. Does not import torch.
+"""The format versions of run folders and checkpoints, and the upgrades from older ones.
+
+This module does not import torch.
 
 The key `format` of a configuration is the version of the configuration and of its run folder. The first version had no
 such key. If a change makes older files unreadable, or changes their meaning, raise the number and add an upgrade

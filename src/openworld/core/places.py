@@ -1,4 +1,4 @@
-"""The folders of data and caches, and the number of cores. Does not import torch, so that commands start at once."""
+"""The folders of data and caches, and the number of cores. This module does not import torch."""
 
 import os
 from pathlib import Path

@@ -101,7 +101,7 @@ class ProgressDisplay:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for an update. Callers ask first, because an update needs values from the device."""
+        """Whether it is time for an update. Callers check it first, because an update needs values from the device."""
         return not self.quiet and time.monotonic() >= self.next_due
 
     def show(self, step: int, loss: float, scores: dict[str, float | None] | None = None) -> None:

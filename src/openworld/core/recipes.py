@@ -49,7 +49,7 @@ def paper(data: str) -> Config:
 
     Command: openworld train cifar100 --recipe paper --steps 102400. Measured on CIFAR-100 with seed 0, on an H200:
     66.1 / 42.4 / 54.5 in 1,416 s, including compilation (one run). That is half the printed length. The full length,
-    204,800 steps, would take some 46 minutes and was not run.
+    204,800 steps, would take about 46 minutes and was not run.
 
     Where the text leaves a point open, this recipe mostly follows the authors' code. An epoch is 1,024 steps. A batch
     is 256 labelled images and two views of 256 unlabelled ones. Momentum is 0.9. Features are normalised, too, and
@@ -181,6 +181,6 @@ def recipe_for(name: str, data: str, is_benchmark: bool, method: str | None) -> 
         recipe_of_method = METHODS[method].recipe if method in METHODS else None
         return recipe_of_method or USUAL.get(data, "paper")
     if name not in RECIPES:
-        suggestion, available = did_you_mean(name, RECIPES), ", ".join(RECIPES)
-        raise UserError(f"{named('recipe', name)}: no such recipe{suggestion} (available: {available})")
+        suggestion, choices = did_you_mean(name, RECIPES), ", ".join(RECIPES)
+        raise UserError(f"{named('recipe', name)}: no such recipe{suggestion} (choose from {choices})")
     return name

@@ -72,7 +72,7 @@ def find_benchmark(name: str) -> Benchmark:
     """Return the benchmark of this name, or raise a UserError that lists all names."""
     if name not in BENCHMARKS:
         known = ", ".join(BENCHMARKS)
-        raise UserError(f"{name}: there is no such benchmark{did_you_mean(name, BENCHMARKS)} (choose from {known})")
+        raise UserError(f"{name}: no such benchmark{did_you_mean(name, BENCHMARKS)} (choose from {known})")
     return BENCHMARKS[name]
 
 

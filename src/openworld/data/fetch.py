@@ -38,7 +38,7 @@ BLOCK = 1 << 16
 
 
 class Unreachable(UserError):
-    """The server does not answer."""
+    """The server cannot be reached."""
 
 
 def fetch(name: str, data_dir: Path, progress: Progress) -> Path:

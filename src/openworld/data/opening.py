@@ -40,7 +40,7 @@ def open_dataset(data: str, data_dir: Path) -> Dataset:
     if Path(data).exists():
         return read_own(Path(data))
     if "/" in data or data.endswith((".csv", ".npz")):
-        raise UserError(f"{data}: there is no such folder, manifest (.csv) or .npz file; check the path")
+        raise UserError(f"{data}: no such folder, manifest (.csv) or .npz file; check the path")
     raise UserError(
         f"{data}: no such data set{did_you_mean(data, BENCHMARKS)} (choose from {', '.join(BENCHMARKS)}; "
         "or pass the path of a folder, a manifest.csv or an .npz file)"

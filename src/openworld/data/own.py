@@ -24,7 +24,7 @@ def read_own(path: Path) -> Dataset:
         if path.is_dir():
             return read_data_folder(path)
         if not path.exists():
-            raise UserError(f"{path}: there is no such file or folder; {_FORMS}")
+            raise UserError(f"{path}: no such file or folder; {_FORMS}")
         if path.suffix.lower() == ".csv":
             return read_manifest(path)
         if path.suffix.lower() == ".npz":

@@ -24,7 +24,10 @@ def _decoded(path: Path, size: int | None) -> np.ndarray:
     try:
         return decode(path.read_bytes(), size)
     except BadImage as error:
-        raise UserError(f"{path} {error} (`openworld data check` lists all broken files)") from None
+        reason = str(error)
+    except OSError as error:
+        reason = f"cannot be read ({error.strerror})"
+    raise UserError(f"{path} {reason} (`openworld data check` lists all broken files)")
 
 
 def some_of_each_class(part: Part, num_classes: int, count: int) -> list[int]:

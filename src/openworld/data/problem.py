@@ -203,7 +203,7 @@ def refuse_other_data(data: str, loader: Loader, facts: dict[str, Any]) -> None:
         )
     if set(loader.dropped) != set(facts.get("dropped", {})):
         raise UserError(
-            f"{data}: the images that can be decoded differ from those of the run; does Pillow have another version?"
+            f"{data}: the images that can be decoded differ from those of the run; check the version of Pillow"
         )
 
 
@@ -263,13 +263,15 @@ def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
     """
     num_classes = problem.num_classes or split.num_classes
     if num_classes < split.num_seen:
-        raise UserError(f"{named('num_classes', num_classes)} is fewer than the {split.num_seen} seen classes")
+        fewest = f"{split.num_seen} seen classes; use {split.num_seen} or more"
+        raise UserError(f"{named('num_classes', num_classes)} is fewer than the {fewest}")
     num_samples = len(split.labelled) + len(split.unlabelled)
     if num_classes > num_samples:
-        raise UserError(f"{named('num_classes', num_classes)} is more than the {num_samples} training samples")
+        most = f"{num_samples} training samples; use {num_samples} or fewer"
+        raise UserError(f"{named('num_classes', num_classes)} is more than the {most}")
     if problem.prior == "uniform":
         return torch.full((num_classes,), 1 / num_classes)
-    if is_file_of_shares(problem.prior):
+    if is_prior_file(problem.prior):
         return _prior_from_file(Path(problem.prior), num_classes)
     if not split.class_sizes:
         known, uniform = named("prior", "known"), named("prior", "uniform")
@@ -284,7 +286,7 @@ def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
     return torch.from_numpy(sizes / sizes.sum()).float()
 
 
-def is_file_of_shares(prior: str | None) -> bool:
+def is_prior_file(prior: str | None) -> bool:
     """Return whether the setting `prior` is the path of a file of class proportions."""
     return prior not in (None, "known", "uniform")
 
@@ -301,7 +303,8 @@ def _prior_from_file(path: Path, num_classes: int) -> Tensor:
         raise UserError(f"{named('prior', str(path))}: cannot be read as a file of numbers ({error})") from None
     if len(proportions) != num_classes:
         raise UserError(
-            f"{named('prior', str(path))}: the file has {len(proportions)} numbers for {num_classes} classes"
+            f"{named('prior', str(path))}: the file has {len(proportions)} numbers for {num_classes} classes; "
+            "write one number for each class"
         )
     prior = torch.tensor(proportions, dtype=torch.float64)
     if not (prior.sum().isfinite() and (prior >= 0).all() and prior.sum() > 0):

@@ -32,7 +32,7 @@ class Source:
     instructions: str
     """Where to get it, how large it is, and which files to put where. {data_dir} is the folder of all benchmarks."""
     archives: tuple[Archive, ...] = ()
-    """Archives that `openworld data fetch` downloads. Empty if there is none that it could download."""
+    """Archives that `openworld data fetch` downloads. Empty if it cannot download the benchmark."""
 
 
 SOURCES = {

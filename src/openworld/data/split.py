@@ -39,7 +39,9 @@ class Split:
             facts = json.loads(text)
             values = {field.name: facts.pop(field.name) for field in fields(Split)}
         except (ValueError, KeyError, AttributeError) as error:
-            raise UserError(f"{where} is damaged ({error}), and a run cannot be used without it; train again") from None
+            raise UserError(
+                f"{where} is damaged ({error}), and a run cannot be used without it; train the run again"
+            ) from None
         return Split(
             **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         ), facts

@@ -49,7 +49,7 @@ class Method(nn.Module, ABC):
     helpers: tuple[str, ...] = ()
     """Names, or beginnings of names, of tensors of the network that are trained but take no part in predictions."""
     alternatives: tuple[str, ...] = ()
-    """Names, or beginnings of names, of tensors of the network of which only some predict, as chosen in `end_epoch`."""
+    """Names, or beginnings of names, of tensors of the network. `end_epoch` chooses which of these tensors predict."""
 
     def __init__(self, config: Config, data: TrainingSet):
         super().__init__()
@@ -81,7 +81,7 @@ class Method(nn.Module, ABC):
 
     @classmethod
     def refuse(cls, config: Config, data: TrainingSet) -> None:
-        """Raise a UserError if the method cannot work on this data. It is called before any training."""
+        """Raise a UserError if the method cannot work on this data. The library calls it before any training."""
 
     @classmethod
     def passes(cls, config: Config) -> float:

@@ -35,7 +35,9 @@ class TrsslPlus(Trssl):
     @classmethod
     def refuse(cls, config: Config, data: TrainingSet) -> None:
         if config.options.strong_views and len(data.unlabelled.shape) == 1:
-            raise UserError(f"{named('strong_views')} works only with images; this data holds features: turn it off")
+            raise UserError(
+                f"{named('strong_views')} works only with images, but this data contains features; turn it off"
+            )
 
     def draw(self, rows: int, step: int) -> tuple[Tensor, ...]:
         """Also return the weight of a row in the queue, 0 or 1, and the random numbers of the stronger second views."""

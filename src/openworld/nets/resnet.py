@@ -63,12 +63,12 @@ def _shortcut(channels_in: int, channels_out: int, stride: int) -> ConvNorm | No
 
 
 def cifar_stem(channels_in: int, width: int) -> nn.Sequential:
-    """Stem for images of 32 px or less: a 3x3 convolution that keeps the size."""
+    """Return a stem for images of 32 px or less: a 3x3 convolution that keeps the size."""
     return nn.Sequential(ConvNorm(channels_in, width, 3))
 
 
 def tiny_stem(channels_in: int, width: int) -> nn.Sequential:
-    """Stem for images of 64 px: the CIFAR stem, then the max-pooling of the standard stem."""
+    """Return a stem for images of 64 px: the CIFAR stem, then the max-pooling of the standard stem."""
     return nn.Sequential(ConvNorm(channels_in, width, 3), nn.MaxPool2d(3, 2, 1))
 
 
@@ -78,7 +78,7 @@ def strided_stem(stride: int) -> Callable[[int, int], nn.Sequential]:
 
 
 def standard_stem(channels_in: int, width: int) -> nn.Sequential:
-    """Stem for images of 224 px: a 7x7 convolution with stride 2, then max-pooling."""
+    """Return a stem for images of 224 px: a 7x7 convolution with stride 2, then max-pooling."""
     return nn.Sequential(ConvNorm(channels_in, width, 7, 2), nn.MaxPool2d(3, 2, 1))
 
 

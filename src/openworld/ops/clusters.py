@@ -21,7 +21,8 @@ ROUNDS = 30
 SOFTNESS = 0.05
 """Temperature of the soft assignment of samples to clusters. Hard assignments get stuck more often."""
 SINKHORN_ITERATIONS = 20
-"""After five iterations, the cluster sizes differ from the prior by so much that the centres stay where they were."""
+"""Number of Sinkhorn iterations. After only five, the cluster sizes differ so much from the prior that the centres do
+not move."""
 
 
 def cluster(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor, prior_K: Tensor, source: Generator) -> Tensor:
@@ -101,7 +102,7 @@ def whitening(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor) -> t
     variance = all_ND.var(dim=0).mean().clamp(min=1e-12)
     identity_DD = torch.eye(len(mean_D), device=variance.device)
     covariance_DD = deviations_LD.T @ deviations_LD / len(deviations_LD) + variance * identity_DD
-    if covariance_DD.device.type == "mps":  # which has no eigh
+    if covariance_DD.device.type == "mps":  # Apple's GPU has no eigh
         variances_D, directions_DD = (part.to("mps") for part in torch.linalg.eigh(covariance_DD.cpu()))
     else:
         variances_D, directions_DD = torch.linalg.eigh(covariance_DD)

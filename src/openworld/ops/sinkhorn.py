@@ -18,9 +18,9 @@ def sinkhorn(
 
         max_A  <A, logits> + epsilon H(A)    with rows of A summing to 1 / B and column k to prior[k]
 
-    The solution is approximate after few iterations and exact in the limit. The function returns B * A, of which each
-    row is a probability distribution over the classes. It updates the dual potentials in the log domain and in
-    float32, so large logits and a small epsilon cannot overflow.
+    The solution is approximate after few iterations and exact in the limit. The function returns B * A. Each row
+    of B * A is a probability distribution over the classes. The function updates the dual potentials in the log domain
+    and in float32, so large logits and a small epsilon cannot overflow.
 
     Args:
         logits_BK: the scores of the classes for each sample; a higher score means a better match.

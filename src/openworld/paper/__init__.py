@@ -1,6 +1,6 @@
 """The tables and figures of the paper beside the results that we recorded.
 
-Each item is a function that returns a `Table`. Reading the items needs no torch.
+Each item is a function that returns a `Table`. Reading the items does not import torch.
 It may import every room above, up to `results`.
 """
 
@@ -23,5 +23,5 @@ ITEMS: dict[str, Callable[[], Table]] = {
 def table_of(item: str) -> Table:
     """Return the table of an item. Raise a UserError if there is no such item."""
     if item not in ITEMS:
-        raise UserError(f"{item}: not an item of the paper; choose one of {', '.join(ITEMS)}")
+        raise UserError(f"{item}: no such item of the paper (choose from {', '.join(ITEMS)})")
     return ITEMS[item]()

@@ -254,7 +254,7 @@ def training_of(item: str, data: str, recipe: str, seed: int, steps: int | None)
         raise UserError(f"--run: {item} has no rows to train; choose {' or '.join(TABLES)}")
     rows = TABLES[item].rows
     if data not in rows:
-        raise UserError(f"--run {data}: not a row of {item}; choose one of {', '.join(rows)}")
+        raise UserError(f"--run {data}: no such row of {item} (choose from {', '.join(rows)})")
     recipe = recipe_for(recipe, data, is_benchmark=True, method=None)
     settings = {"data": data, "labelled": TABLES[item].labelled, "recipe": recipe, "seed": seed}
     name = f"{item}-{data}-{recipe}-seed{seed}"

@@ -29,8 +29,8 @@ def estimation() -> Table:
         "same without reassignment.",
         "ours: the estimator `neighbours` on our SimCLR features, with its interval. its way, its plain: our runs of "
         "the paper's two estimators on the same features, with the interval of the ten best k.",
-        "-: not printed in the paper, or not recorded. refused: the estimator said that these features do not tell the "
-        "number of classes.",
+        "-: not printed in the paper, or not recorded. refused: the estimator reported that it cannot estimate the "
+        "number of classes from these features.",
     )
     curve = (recorded("estimation-cifar100") or {"curve": []})["curve"]
     lines = {

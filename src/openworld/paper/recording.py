@@ -1,4 +1,4 @@
-"""Turns a run folder into a result that can be recorded: its summary together with the evidence for it."""
+"""Turn a run folder into a result that can be recorded: its summary together with the evidence for it."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def result_of(run: RunFolder) -> dict[str, Any]:
     """
     summary, evidence = run.summary(), run.evidence()
     if summary is None:
-        raise UserError(f"{run.path} is not finished; resume it with `{run.resume_command}`")
+        raise UserError(f"{run.path} is not finished; continue with: {run.resume_command}")
     if not evidence["environment"]:
         raise UserError(
             f"{run.path}: environment.json is missing or damaged, so openworld cannot tell which command and which "

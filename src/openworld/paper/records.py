@@ -1,4 +1,4 @@
-"""Reads the recorded results."""
+"""Read the recorded results."""
 
 import json
 from collections.abc import Iterator

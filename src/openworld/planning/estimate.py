@@ -46,7 +46,7 @@ def estimate_classes(
     `opened` is that data, if the caller has opened it already.
     """
     if estimator not in ESTIMATORS:
-        raise UserError(f"{named('estimator', estimator)} does not exist; choose from {', '.join(ESTIMATORS)}")
+        raise UserError(f"{named('estimator', estimator)}: no such estimator (choose from {', '.join(ESTIMATORS)})")
     features, data, origin = find_features(requested, runtime, out, estimator, max_classes, minutes, opened)
     estimate = judge(features, data.labels, estimator, max_classes, requested.get("seed", 0), runtime.quiet)
     estimate = replace(estimate, details={**estimate.details, "features": origin, "num_features": features.shape[1]})

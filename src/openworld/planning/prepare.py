@@ -34,7 +34,7 @@ def prepare_run(
     if not learns_features and requested.get("start_steps"):
         features = named("start", FEATURES_RUN)
         start_steps = named("start_steps")
-        raise UserError(f"{start_steps} has no effect without {features}; add {features} or leave {start_steps} out")
+        raise UserError(f"{start_steps} works only with {features}; add {features} or leave {start_steps} out")
     requested = with_keys(requested)
     refuse_bad_length(requested, minutes)
     method = requested.get("method", recipe.method)
@@ -42,15 +42,16 @@ def prepare_run(
         raise UserError(
             f"{named('minutes')} has no effect: {method} is fitted once, without training steps; leave it out"
         )
-    if not estimates_classes:  # an earlier estimate is not what is requested now
-        for name in ESTIMATE_FILES:
-            (out / name).unlink(missing_ok=True)
     opened = open_problem(requested, runtime, dataset)
     if not estimates_classes and not learns_features:
-        return plan_run(requested, opened, runtime, minutes)
+        plan = plan_run(requested, opened, runtime, minutes)
+        delete_estimate(out)
+        return plan
     if learns_features and minutes is None and recipe.recipe == "own" and "steps" not in requested:
         minutes = OWN_MINUTES
     for_features = settings_with_features(requested, opened, runtime, learns_features and minutes is None)
+    if not estimates_classes:
+        delete_estimate(out)
     features_minutes = None if minutes is None else (SHARE_TO_BEGIN if learns_features else SHARE_TO_COUNT) * minutes
     with RunFolder(out).keep_request(with_absolute_paths(requested), minutes):
         if estimates_classes:
@@ -69,6 +70,12 @@ def prepare_run(
             requested = {**requested, "start_steps": features.config().training.steps}
     remaining = None if minutes is None else minutes - features_minutes
     return plan_run(requested, opened, runtime, remaining, count_is_estimated=estimates_classes)
+
+
+def delete_estimate(out: Path) -> None:
+    """Delete the files of an earlier estimate, because the run now gets its number of classes in another way."""
+    for name in ESTIMATE_FILES:
+        (out / name).unlink(missing_ok=True)
 
 
 def settings_with_features(

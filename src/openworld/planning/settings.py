@@ -14,12 +14,12 @@ from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import BadImage, image_size
 from openworld.data.opening import stable_name
-from openworld.data.problem import OpenWorld, is_file_of_shares
+from openworld.data.problem import OpenWorld, is_prior_file
 from openworld.methods import METHODS
 from openworld.runs.folder import RunFolder
 
 LARGEST_SIDE = {"cpu": 64, "cuda": 256, "mps": 256}
-"""Largest side in pixels to which images of user data are resized. On a GPU 256, of which a view shows 224."""
+"""Largest side in pixels to which images of user data are resized. On a GPU it is 256, and a view shows 224 of them."""
 
 
 def recipe_config(requested: dict[str, Any]) -> Config:
@@ -81,7 +81,7 @@ def with_absolute_paths(requested: dict[str, Any]) -> dict[str, Any]:
     paths = {}
     if "data" in requested:
         paths["data"] = stable_name(requested["data"])
-    if is_file_of_shares(requested.get("prior")) and Path(requested["prior"]).is_file():
+    if is_prior_file(requested.get("prior")) and Path(requested["prior"]).is_file():
         paths["prior"] = str(Path(requested["prior"]).absolute())
     if requested.get("start") not in (None, FEATURES_RUN):
         paths["start"] = str(Path(requested["start"]).absolute())
@@ -96,20 +96,22 @@ def refuse_unused_settings(requested: dict[str, Any], recipe: Config, config: Co
     for name in ("novel", "labelled", "imbalance"):
         if dataset.is_labelled is not None and requested.get(name, getattr(Problem, name)) != getattr(Problem, name):
             already = f"{dataset.name} already has labelled and unlabelled samples"
-            raise UserError(f"{named(name)} is for fully labelled data, but {already}; leave it out")
+            raise UserError(f"{named(name)} works only with fully labelled data, but {already}; leave it out")
     for name, needed in config.options.needs.items():
         default, from_recipe = (getattr(each, name) for each in (type(config.options), recipe.options))
         value = requested.get(f"{config.method}.{name}", default)
         if value not in (default, from_recipe) and not getattr(config.options, needed):
             setting, other = named(name), named(needed)
-            raise UserError(f"{setting} has no effect without {other}; add {other} or leave {setting} out")
+            raise UserError(f"{setting} works only with {other}; add {other} or leave {setting} out")
     for option in options(*METHODS):
         is_of_other_method = option.section in METHODS.keys() - {*config.methods}
         if is_of_other_method and requested.get(option.key, option.default) != option.default:
             setting, method = named(option.key), named("method", option.section)
-            raise UserError(f"{setting} is for {method}; add {method} or leave {setting} out")
+            raise UserError(f"{setting} works only with {method}; add {method} or leave {setting} out")
     if dataset.has_features and requested.get("image_size"):
-        raise UserError(f"{named('image_size')} is for images, but {dataset.name} contains features; leave it out")
+        raise UserError(
+            f"{named('image_size')} works only with images, but {dataset.name} contains features; leave it out"
+        )
 
 
 # Settings that follow from the data -------------------------------------------------------------------------

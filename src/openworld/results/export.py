@@ -1,4 +1,4 @@
-"""Exports a trained model: an ONNX file, weights with a JSON card, or a model card for people to read.
+"""Export a trained model: an ONNX file, weights with a JSON card, or a model card for people to read.
 
 No file is written before all files are ready and the ONNX file is checked against the original model.
 """
@@ -101,7 +101,7 @@ def refuse_bad_place(path: Path) -> None:
     if suffix not in FORMS:
         raise UserError(f"{path}: the file name must end in {', '.join(list(FORMS)[:-1])} or {list(FORMS)[-1]}")
     if not path.parent.is_dir():
-        raise UserError(f"{path}: there is no folder {path.parent}; create it or choose another place")
+        raise UserError(f"{path}: the folder {path.parent} does not exist; create it or choose another folder")
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"{path}: the folder {path.parent} is not writable; choose another folder")
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
@@ -281,7 +281,7 @@ def load_exported(path: str | Path, device: str | torch.device = "cpu") -> Model
         weights = upgraded_export(from_bytes(content), card["config"])
         return Model.restored(config, classes, shape, weights, step, torch.device(device))
     except OSError as error:
-        raise UserError(f"{error.filename}: cannot read the file ({error.strerror})") from None
+        raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         raise UserError(f"{card_of(path)} is damaged or not a card of exported weights: {error!r}") from None
 

@@ -1,4 +1,4 @@
-"""Describes a trained model from its run folder alone: facts for programs, and a model card for people."""
+"""Describe a trained model from its run folder alone: facts for programs, and a model card for people."""
 
 import re
 import shlex
@@ -193,7 +193,7 @@ def _limits(facts: dict[str, Any]) -> Iterator[str]:
         given = ", ".join(f"{output} is {name}" for output, name in facts["given_names"].items())
         lines.append(f"Users named or merged network outputs: {_escaped(given)}.")
     lines.append(_class_count(facts))
-    lines.append("The model assigns every input to one of these classes. It cannot answer that none of them fits.")
+    lines.append("The model assigns every input to one of these classes. It cannot say that none of them fits.")
     lines.append(
         f"Probabilities are a softmax at the temperature of training, {facts['temperature']:g}. "
         "They were not calibrated."

@@ -1,4 +1,4 @@
-"""Predicts a class for every given image, also for images that were not in training.
+"""Predict a class for every given image, also for images that were not in training.
 
 A broken image gets an error message instead of a prediction. It does not stop the others.
 """
@@ -40,7 +40,7 @@ class Prediction:
     confidence: float | None = None
     """Probability of the predicted class."""
     uncertainty: float | None = None
-    """Standard deviation, over random views, of the probability of their favourite class; None without views."""
+    """Standard deviation, over random views, of the probability of their most probable class; None without views."""
     runner_up: str | None = None
     """Class with the second highest probability."""
     error: str | None = None

@@ -1,4 +1,4 @@
-"""Chooses the unlabelled samples to label next, and writes the manifest in which users label them.
+"""Choose the unlabelled samples to label next, and write the manifest in which users label them.
 
 Shapes: N unlabelled samples, L labelled ones, D features.
 """
@@ -150,9 +150,9 @@ def place_for(run: RunFolder, dataset: Dataset, out: Path | None) -> Path:
     if out.suffix.lower() != ".csv":
         raise UserError(f"--out {out}: the file name must end in .csv")
     if out.exists():
-        raise UserError(f"--out {out}: the file already exists and may hold your labels; choose another name")
+        raise UserError(f"--out {out}: the file exists and may contain your labels; choose another --out")
     if not out.parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.parent}; create it or choose another place")
+        raise UserError(f"--out {out}: the folder {out.parent} does not exist; create it or choose another --out")
     if is_manifest and not dataset.train.content.root.resolve().is_relative_to(out.parent.resolve()):
         where = f"so this one must be in {dataset.train.content.root} or in a folder above"
         raise UserError(f"--out {out}: a manifest names files under its own folder, {where}")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from openworld.compute.runtime import Runtime
 from openworld.core.config import Config
-from openworld.core.errors import UserError
+from openworld.core.errors import UserError, named
 from openworld.data.problem import OpenWorld, TrainingSet, Truth, load_problem
 from openworld.nets.building import inference_network
 from openworld.nets.features import extract
@@ -23,6 +23,7 @@ from openworld.ops.metrics import (
     novel_as_seen,
 )
 from openworld.ops.probes import linear_probe_accuracy, neighbours_accuracy
+from openworld.runs.checkpoint import Checkpoint
 from openworld.runs.folder import RunFolder
 
 
@@ -107,7 +108,9 @@ def evaluate_run(run: RunFolder, part: str | None, runtime: Runtime, warn: Calla
     config = run.config()
     world = load_problem(config, runtime, run.split())
     part = part or world.evaluated_part
-    if part not in world.truths or not world.truths[part].is_known:
+    if part and part not in world.truths:
+        raise UserError(f"{config.data} has no {part} part; leave {named('part')} out")
+    if part is None or not world.truths[part].is_known:
         samples = f"the {part} part" if part else "all samples"
         raise UserError(
             f"{config.data}: accuracy cannot be measured, because the true classes of {samples} are unknown"
@@ -116,14 +119,20 @@ def evaluate_run(run: RunFolder, part: str | None, runtime: Runtime, warn: Calla
     return {"run": str(run.path), "step": step, **evaluate_part(network, world, part)}
 
 
-def load_average(
-    run: RunFolder, config: Config, device: torch.device, warn: Callable[[str], None]
-) -> tuple[Network, int]:
-    """Return the averaged model of a run's newest checkpoint, for inference, and its step. This needs no data."""
+def find_checkpoint(run: RunFolder, warn: Callable[[str], None]) -> Checkpoint:
+    """Return the newest undamaged checkpoint of a run, or raise a UserError if it has none."""
     saved = run.newest_checkpoint(warn)
     if saved is None:
         advice = "train the run again" if run.summary() else f"continue with: {run.resume_command}"
         raise UserError(f"{run.path} has no undamaged checkpoint; {advice}")
+    return saved
+
+
+def load_average(
+    run: RunFolder, config: Config, device: torch.device, warn: Callable[[str], None]
+) -> tuple[Network, int]:
+    """Return the averaged model of a run's newest checkpoint, for inference, and its step. This needs no data."""
+    saved = find_checkpoint(run, warn)
     if saved.step < config.training.steps:
         state = "lacks its last checkpoint" if run.summary() else "is not finished"
         warn(f"{run.path} {state}; using step {saved.step} of {config.training.steps}")

@@ -120,7 +120,7 @@ class RunFolder:
         path = self.path / "config.toml"
         config, dropped = restored_config(self._config_tree(), path)
         if dropped:
-            tell_of_dropped(path, ", ".join(dropped))
+            warn_about_dropped(path, ", ".join(dropped))
         return config
 
     @property
@@ -133,7 +133,7 @@ class RunFolder:
         try:
             return parsed_toml(path.read_text(encoding="utf-8"), path)
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: not a readable TOML file ({error})") from None
+            raise UserError(f"{path}: cannot be read as a TOML file ({error})") from None
 
     def read(self, name: str) -> str | None:
         """Return the text of a file, or None if it is missing.
@@ -180,7 +180,7 @@ class RunFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock of the folder. The system releases it when the process ends, however it ends."""
+        """Hold the lock of the folder. The system releases it when the process ends, also if it is killed."""
         lock = FileLock(self.path / LOCK, blocking=False)
         try:
             lock.acquire()
@@ -273,7 +273,7 @@ class RunFolder:
 
 
 @functools.cache
-def tell_of_dropped(path: Path, keys: str) -> None:
+def warn_about_dropped(path: Path, keys: str) -> None:
     """Warn about settings that no longer exist, once in a process."""
     print(f"warning: {path}: ignoring {keys}, which this version of openworld does not have", file=sys.stderr)
 

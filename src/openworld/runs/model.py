@@ -19,7 +19,7 @@ from openworld.nets.network import Network
 from openworld.ops.rng import generator
 from openworld.ops.uncertainty import view_uncertainty
 from openworld.runs.classes import Classes
-from openworld.runs.evaluation import load_average
+from openworld.runs.evaluation import find_checkpoint, load_average
 from openworld.runs.folder import RunFolder
 from openworld.runs.outputs import class_probabilities
 
@@ -113,8 +113,8 @@ class PackedModel:
 
     @classmethod
     def of(cls, run: RunFolder) -> "PackedModel":
-        """Pack the model of a finished run."""
-        saved = run.newest_checkpoint(warnings.warn)
+        """Pack the model of a finished run. Raise a UserError if the run has no undamaged checkpoint."""
+        saved = find_checkpoint(run, warnings.warn)
         return cls(write_toml(run.config()), run.split(), to_bytes(saved.tensors("average")), saved.step)
 
     def model(self, device: torch.device) -> Model:

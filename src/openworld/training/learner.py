@@ -91,7 +91,7 @@ class Learner:
 
         Args:
             num_draws: how many of the inputs are draws.
-            inputs: first the draws: a tensor (step, learning rate, share of the average), then those of the method.
+            inputs: first the draws: a tensor (step, learning rate, weight in the average), then those of the method.
                 After them come the tensors of the batch (`Drawn`).
         """
         numbers, *draws = inputs[:num_draws]
@@ -121,7 +121,7 @@ class Learner:
         """Measure the BatchNorm statistics of the averaged model on the latest batches. It is usable after that.
 
         The batches include their labelled rows, as in training (but without mixup and without strong views). Without
-        these rows, the predictions would lean towards seen classes.
+        these rows, the predictions would favour seen classes.
         """
         recent = range(max(self.step - RECALIBRATION_BATCHES, 0), self.step)
         self.average.recalibrate(self.batches.at(step).images for step in recent)

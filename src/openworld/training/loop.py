@@ -24,7 +24,7 @@ from openworld.training.learner import Learner
 from openworld.training.meter import Meter
 
 STEPS_BETWEEN_CHECKS = 50
-"""On a GPU, the check for finite values waits for the device, so it is not made at every step."""
+"""Number of steps between two checks for finite values on a GPU, where each check waits for the device."""
 
 
 def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | None = None) -> dict[str, Any]:

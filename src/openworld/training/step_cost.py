@@ -182,7 +182,7 @@ def matrix_peak(device: torch.device) -> float:
 
 
 def peak_memory(device: torch.device) -> float | None:
-    """Return the peak memory in GiB: what torch reserved on a GPU, else of this process. None where unknown."""
+    """Return the peak memory in GiB: reserved by torch on a GPU, else used by this process. None if it is unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device) / 2**30
     try:

@@ -1,4 +1,4 @@
-"""Writes a run as one self-contained HTML page, or several runs as a comparison."""
+"""Write a run as one self-contained HTML page, or several runs as a comparison."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,12 +30,12 @@ def write_report(runs: Sequence[RunFolder], out: Path | None, runtime: Runtime, 
 
 
 def refuse_to_replace(out: Path) -> None:
-    """Raise a UserError if the page cannot be written, or if it would replace a file that is not such a page."""
+    """Raise a UserError if the page cannot be written, or if `openworld report` did not create the existing file."""
     if out.is_dir():
         raise UserError(f"{out} is a folder; give a file name with --out")
     if not out.parent.is_dir():
-        raise UserError(f"{out}: there is no folder {out.parent}; create it or choose another --out")
+        raise UserError(f"--out {out}: the folder {out.parent} does not exist; create it or choose another --out")
     if out.exists():
         with out.open("rb") as file:
             if GENERATOR.encode() not in file.read(1000):
-                raise UserError(f"{out} exists and is not a page of openworld; choose another --out")
+                raise UserError(f"{out} exists and was not created by openworld report; choose another --out")

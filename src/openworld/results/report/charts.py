@@ -124,7 +124,7 @@ def legend(lines: Sequence[Line]) -> Html:
     return tag("p", *entries, class_="legend")
 
 
-def share_bars(names: Sequence[str], assumed: Sequence[float], predicted: Sequence[float]) -> Html:
+def proportion_bars(names: Sequence[str], assumed: Sequence[float], predicted: Sequence[float]) -> Html:
     """Draw two bars for each class: its assumed proportion and its predicted proportion."""
     row, left, width = 26, 130, 560
     most = max(*assumed, *predicted, 1e-9)

@@ -1,4 +1,4 @@
-"""Collects the facts of a run from its folder and its data, before the page draws any of them."""
+"""Collect the facts of a run from its folder and its data, before the page draws any of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Builds HTML and SVG. All text that is not `Html` is escaped, so names of files and classes cannot inject code."""
+"""Build HTML and SVG. All text that is not `Html` is escaped, so names of files and classes cannot inject code."""
 
 import html
 import json

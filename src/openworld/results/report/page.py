@@ -22,8 +22,8 @@ from openworld.results.report.results import (
     curves_section,
     estimate_section,
     headline_section,
+    proportions_section,
     settings_section,
-    shares_section,
 )
 
 GENERATOR = '<meta name="generator" content="openworld'
@@ -42,7 +42,7 @@ def shell(title: str, about: str, sections: dict[str, Html | None], data: dict[s
     style, script = (
         files("openworld.results.report").joinpath(name).read_text("utf-8") for name in ("style.css", "script.js")
     )
-    # The policy lets only this script run, whatever else gets into the page, and lets the page load nothing.
+    # With this policy no other script that gets into the page can run, and the page can load nothing.
     fingerprint = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{fingerprint}'"
     shown = {heading: content for heading, content in sections.items() if content}
@@ -88,7 +88,7 @@ def report_page(facts: Facts) -> str:
     if facts.images and (points or examples):
         data["atlas"] = atlas(take(facts.world, [*points, *examples]))
     sections["Curves"] = curves_section(facts)
-    sections["Class shares"] = shares_section(facts) if facts.parts else None
+    sections["Class proportions"] = proportions_section(facts) if facts.parts else None
     sections["Class count"] = estimate_section(facts.estimate) if facts.estimate else None
     sections["How it was made"] = settings_section(facts)
     return shell(facts.run.path.absolute().name, f"Results of openworld on {facts.config.data}", sections, data)

@@ -1,4 +1,4 @@
-"""The sections of the report with numbers: result, curves, class shares, class count, and how it was made."""
+"""The sections of the report with numbers: result, curves, class proportions, class count, and how it was made."""
 
 import math
 import shlex
@@ -11,7 +11,7 @@ from openworld.core.fields import flatten, options
 from openworld.core.progress import duration
 from openworld.data.opening import IN_MEMORY
 from openworld.ops.metrics import PROTOCOLS, score_text
-from openworld.results.report.charts import Line, line_chart, share_bars
+from openworld.results.report.charts import Line, line_chart, proportion_bars
 from openworld.results.report.collect import Facts
 from openworld.results.report.markup import Html, join, table, tag
 
@@ -175,7 +175,7 @@ def points(metrics: list[dict[str, Any]], key: str, inner: str | None = None) ->
     return [(step, value) for step, value in values if value is not None]
 
 
-def shares_section(facts: Facts) -> Html:
+def proportions_section(facts: Facts) -> Html:
     """Return the assumed and the predicted class proportions."""
     predicted = np.bincount(facts.parts["unlabelled"].predicted, minlength=len(facts.names))
     lead = (
@@ -190,7 +190,7 @@ def shares_section(facts: Facts) -> Html:
         tag("span", tag("i", class_="block predicted"), "predicted"),
         class_="legend",
     )
-    bars = share_bars(facts.names, facts.prior.tolist(), (predicted / max(predicted.sum(), 1)).tolist())
+    bars = proportion_bars(facts.names, facts.prior.tolist(), (predicted / max(predicted.sum(), 1)).tolist())
     return join(tag("p", lead, class_="lead"), keys, tag("div", bars, class_="tall"))
 
 
