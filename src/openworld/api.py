@@ -61,7 +61,12 @@ def train_on(
         try:
             return {**execute(request, folder, runtime), "run": str(folder.path)}
         except Interrupted as stopped:  # Ctrl-C should stop the whole program, not only this call
-            raise KeyboardInterrupt(f"{stopped}; the run is saved in {folder.path}") from None
+            raise KeyboardInterrupt(f"{stopped}; {resume_hint_in_python(folder)}") from None
+
+
+def resume_hint_in_python(folder: RunFolder) -> str:
+    """Say how to continue a run that was stopped."""
+    return f"to continue: train_on(..., out={str(folder.path)!r}, resume=True), with the same data"
 
 
 def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:

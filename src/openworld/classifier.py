@@ -155,13 +155,21 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             check_consistent_length(content, labels)
             known, numbers = _numbered(labels)
             dataset = _dataset(content, numbers, known)
-            self.summary_ = train_on(dataset, out=self._new_folder(), **self._arguments_of_train_on(dataset, numbers))
+            self.summary_ = self._train(dataset, numbers)
             self._packed_ = PackedModel.of(RunFolder(Path(self.summary_["run"])))
             self.model_ = self._packed_.model(pick_device(self.device))
         self.run_ = self.summary_.pop("run")
         self.classes_ = _all_classes(known, self.model_.classes.names[len(known) :])
         self.n_seen_classes_ = len(known)
         return self
+
+    def _train(self, dataset: Dataset, numbers: np.ndarray) -> dict[str, Any]:
+        folder = self._new_folder()
+        try:
+            return train_on(dataset, out=folder, **self._arguments_of_train_on(dataset, numbers))
+        except KeyboardInterrupt:
+            kept = f"its files are in {folder}" if self.out is not None else "pass out=FOLDER to keep its files"
+            raise KeyboardInterrupt(f"the fit was stopped; {kept}") from None
 
     def predict(self, X: Any) -> np.ndarray:
         """Return (N,): the most probable class of each sample, seen or novel."""

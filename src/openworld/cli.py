@@ -23,13 +23,6 @@ from openworld.commands import (
 from openworld.commands.common import TOO_LITTLE_MEMORY, Parser, fail
 from openworld.core.errors import UserError
 
-# OpenMP reads this when torch is imported: how long a thread spins before it sleeps. The default is so long that a step
-# takes 30 times as long when another process wants a core. This value costs nothing on an idle machine
-# (docs/findings.md#finding-openmp-spin).
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-# torch reads this at its import, too: the CPU computes what Apple's GPU lacks, instead of an error.
-os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
-
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with 0, with 2 for errors that the user can correct, or with 128 + n for signal n."""

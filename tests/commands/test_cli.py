@@ -118,10 +118,10 @@ def test_a_flag_of_the_method_wins_over_the_file_too(flag):
     ("arguments", "answer"),
     [
         (["train", "--temprature", "0.2"], "unknown argument --temprature; did you mean --temperature?"),
-        (["train", "digist"], "digist: no such data set; did you mean digits?"),
+        (["train", "digist"], "did you mean digits?"),
         (["train", "--steps", "many"], "argument --steps: invalid int value: 'many'"),
         (["train", "--workers", "few"], "argument --workers: few is not a whole number"),
-        (["train", "--network", "vgg"], "argument --network: invalid choice: 'vgg'"),
+        (["train", "--network", "vgg"], "argument --network: vgg is not one of"),
         (["train", "--recipe", "fats"], "--recipe fats: no such recipe"),
         (["train", "--labelled", "0"], "--labelled is 0.0; it must be above 0"),
         (["train", "--novel", "90"], "--novel 90 leaves 1 of 10 classes seen; at least 2 are needed"),
@@ -135,7 +135,7 @@ def test_a_flag_of_the_method_wins_over_the_file_too(flag):
         (["train", "cifar10"], "is missing: run `openworld data fetch cifar10`"),
         (["evaluate", "nowhere"], "nowhere is not a run"),
         (["evaluate"], "the following arguments are required: RUN"),
-        (["trian"], "invalid choice: 'trian'"),
+        (["trian"], "did you mean train?"),
     ],
 )
 def test_a_mistake_is_answered_with_one_line_and_exit_code_2(arguments, answer, one_line, monkeypatch, tmp_path):

@@ -136,7 +136,7 @@ def test_a_file_that_vanishes_before_it_is_drawn_is_one_line(photos, monkeypatch
         (["show", "features.npz"], "features.npz contains features"),
         (["show", "photos", "--out", "no/such/folder.png"], "no/such/folder.png"),
         (["fetch", "cifar"], "did you mean cifar1"),
-        (["chekc", "photos"], "invalid choice: 'chekc'"),
+        (["chekc", "photos"], "did you mean check?"),
     ],
 )
 def test_a_mistake_is_answered_with_one_line(photos, arguments, answer, capsys):

@@ -96,7 +96,7 @@ def test_every_estimator_says_how_many_and_draws_it(estimator, capsys):
         (["--max-classes", -1], "argument --max-classes: -1 "),
         (["--max-classes", 1434], "must be more than 5 (seen classes) and at most 1,433 (samples)"),
         (["--max-classes", 12, "--estimator", "paper"], "--max-classes leaves 8 values of k"),
-        (["--estimator", "guess"], "argument --estimator: invalid choice: 'guess'"),
+        (["--estimator", "guess"], "argument --estimator: guess is not one of neighbours"),
         (["--seed", 1], "seed = 0, not 1; choose another --out"),
         (["--novel", 20], "novel = 50.0, not 20.0; choose another --out"),
         (["--minutes", 0], "--minutes is 0.0; it must be above 0"),

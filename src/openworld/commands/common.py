@@ -37,10 +37,17 @@ def print_warning(message: str) -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with errors of one line. For a misspelt flag it suggests the nearest one."""
+    """A parser with errors of one line. For a misspelt flag, command or choice it suggests the nearest one."""
 
     def error(self, message: str) -> NoReturn:
         fail(f"{message} (see {self.prog} --help)", 2)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is not among the choices of a flag, or a word that is not a command."""
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            message = f"{value} is not one of {', '.join(choices)}{did_you_mean(str(value), choices)}"
+            raise argparse.ArgumentError(action, message)
 
     def parse_args(self, args=None, namespace=None):
         parsed, unknown = self.parse_known_args(args, namespace)

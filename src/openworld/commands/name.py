@@ -41,7 +41,7 @@ def run(parsed: argparse.Namespace) -> int:
             write_predictions(folder, outputs, classes, temperature)
         folder.write_json(NAMES, classes.given)
     if not parsed.json:
-        print_merges(before, classes)
+        print_merges(parsed.run, before, classes)
     sizes = class_sizes(outputs["unlabelled"], classes, temperature) if outputs else {}
     print_classes(classes, sizes, parsed.json)
     if classes != before and not parsed.json and (folder.path / "report.html").exists():
@@ -59,13 +59,14 @@ def changed(classes: "Classes", names: list[str], merge: list[str]) -> "Classes"
     return classes.merged(merge) if merge else classes
 
 
-def print_merges(before: "Classes", after: "Classes") -> None:
+def print_merges(run: Path, before: "Classes", after: "Classes") -> None:
     """Print which classes became one, and how to undo it, in case that was a mistake."""
     names_before = dict(zip(before.outputs, before.name_of_each_output, strict=True))
     for name, outputs in after.outputs_by_name.items():
         moved = [output for output in outputs if names_before[output] != name]
         if len(outputs) > 1 and moved:
-            print(f"{' and '.join(outputs)} are now one class, {name}; to undo: {moved[-1]}={moved[-1]}")
+            undo = shlex.join(["openworld", "name", str(run), *(f"{output}={output}" for output in moved)])
+            print(f"{' and '.join(outputs)} are now one class, {name}; to undo: {undo}")
 
 
 def print_classes(classes: "Classes", sizes: dict[str, int], as_json: bool) -> None:
@@ -77,4 +78,4 @@ def print_classes(classes: "Classes", sizes: dict[str, int], as_json: bool) -> N
         (name, f"{sizes[name]:,}" if name in sizes else "-", " + ".join(made_of) if made_of != [name] else "")
         for name, made_of in outputs.items()
     ]
-    print_table("classes", ("class", "unlabelled samples", "found as"), rows, texts=("found as",))
+    print_table("classes", ("class", "unlabelled samples", "made of"), rows, texts=("made of",))

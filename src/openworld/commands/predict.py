@@ -72,7 +72,7 @@ def run(parsed: argparse.Namespace) -> int:
         for prediction in failed:
             print_warning(f"{prediction.path} {prediction.error}")
         if len(failed) == total:  # the error keeps `output` from replacing earlier predictions
-            raise UserError(f"none of the {total:,} images can be used")
+            raise UserError("the image cannot be used" if total == 1 else f"none of the {total:,} images can be used")
     if parsed.out and not parsed.quiet:
         not_used = f", {len(failed):,} could not be used" if failed else ""
         print(f"{total - len(failed):,} images predicted{not_used}: {parsed.out}", file=sys.stderr)

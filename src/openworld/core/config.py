@@ -17,7 +17,7 @@ from openworld.methods import METHODS, MethodOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """How a fully labelled data set becomes an open-world problem."""
+    """The open-world problem: which labels of a benchmark to hide, the number of classes and their proportions."""
 
     novel: float = 50.0
     """Percentage of the classes that are novel: all their labels are hidden."""

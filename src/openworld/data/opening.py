@@ -42,6 +42,6 @@ def open_dataset(data: str, data_dir: Path) -> Dataset:
     if "/" in data or data.endswith((".csv", ".npz")):
         raise UserError(f"{data}: no such folder, manifest (.csv) or .npz file; check the path")
     raise UserError(
-        f"{data}: no such data set{did_you_mean(data, BENCHMARKS)} (choose from {', '.join(BENCHMARKS)}; "
-        "or pass the path of a folder, a manifest.csv or an .npz file)"
+        f"{data}: no such folder or file, and no such benchmark{did_you_mean(data, BENCHMARKS)} "
+        f"(benchmarks: {', '.join(BENCHMARKS)})"
     )

@@ -23,7 +23,7 @@ def describe(
             f"{len(world.training.unlabelled):,} unlabelled{tested}"
         )
         if world.dropped:
-            lines.append(f"left out: {len(world.dropped):,} broken images (listed in split.json)")
+            lines.append(f"left out: broken images, {len(world.dropped):,} (listed in split.json)")
         if dataset.left_out:
             lines.append(f"left out: {kinds_of(dataset.left_out)} (images end in {', '.join(sorted(SUFFIXES))})")
         total = config.problem.num_classes
@@ -33,6 +33,8 @@ def describe(
             hint = f"{named('num_classes')} sets the number, {named('num_classes', 'auto')} estimates it"
             source = f"assumed: as many novel classes as seen classes; {hint}"
         lines.append(f"classes: {total}, {num_seen} seen and {total - num_seen} novel ({source})")
+        if total < len(dataset.class_names):
+            lines.append(f"warning: the data names {len(dataset.class_names)} classes, more than {total}")
     if not dataset.has_features and training.image_size:
         lines.append(f"images at {training.image_size} x {training.image_size} pixels, network {training.network}")
     labelled, which = f"{training.batch_labelled} labelled + ", "unlabelled"

@@ -45,8 +45,8 @@ def confusion_section(facts: Facts, confusion: Confusion) -> Html:
     )
     lead = (
         f"Rows are true classes, columns are predicted classes, for the {facts.scores['part']} images. "
-        "Discovered classes have the order of the true classes that they match, so correct predictions are on the "
-        "framed diagonal. A stronger colour means a larger proportion of the row. "
+        "Discovered classes have the order of the true classes that they match. A frame marks the matches, which are "
+        "the correct predictions. A stronger colour means a larger proportion of the row. "
         "Choose a class or a cell to see its numbers and its mistakes."
     )
     panel = tag(
