@@ -222,7 +222,7 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         others = (out.with_name(f"{out.name}-{number}") for number in itertools.count(2))
         unused = next(folder for folder in itertools.chain([out], others) if not RunFolder(folder).exists)
         if unused != out:
-            warnings.warn(f"{out} already contains a run, which is kept; the new run goes to {unused}", stacklevel=3)
+            warnings.warn(f"{out} already contains a run, which is kept; the new run goes to {unused}", stacklevel=4)
         return unused
 
     def _arguments_of_train_on(self, dataset: Dataset, numbers: np.ndarray) -> dict[str, Any]:

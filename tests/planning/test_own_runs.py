@@ -220,7 +220,7 @@ def test_broken_images_are_refused_before_a_word_of_the_plan(broken, refused, le
 def test_broken_images_are_dropped_if_asked_and_the_run_records_it(broken, capsys):
     loud = [flag for flag in TINY if flag != "--quiet"]
     assert run("train", broken, *loud, "--on-bad-image", "drop", "--out", "r") == 0
-    assert "left out: 3 broken images (listed in split.json)\n" in capsys.readouterr().err
+    assert "left out: broken images, 3 (listed in split.json)\n" in capsys.readouterr().err
     dropped = json.loads(Path("r/split.json").read_text())["dropped"]
     assert set(dropped) == {"labelled/dog/001.png", "unlabelled/cat/000.png", "test/fox/002.png"}
     assert RunFolder(Path("r")).summary()["dropped_images"] == 3

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from worlds import RUNTIME, write_photos
+from worlds import RUNTIME, run, write_photos
 
 from openworld.core.fields import replace
 from openworld.core.recipes import RECIPES, own
@@ -195,3 +195,11 @@ def test_the_batch_fits_whatever_is_left_unlabelled():
     requested = {"data": "memory:mine", "steps": 3, "novel": 0.0, "labelled": 90.0}
     config = plan_run(requested, open_problem(requested, RUNTIME, dataset), RUNTIME).config
     assert config.training.batch_unlabelled == 20
+
+
+@pytest.mark.slow
+def test_fewer_classes_than_the_data_names_are_warned_of(capsys):
+    write_photos(Path("photos"))
+    flags = ("--steps", 2, "--epoch-steps", 2, "--uncertainty-views", 2, "--device", "cpu")
+    assert run("train", "photos", "--num-classes", 2, *flags, "--out", "r") == 0
+    assert "warning: the data names 3 classes, more than 2" in capsys.readouterr().err

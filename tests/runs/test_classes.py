@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -55,13 +56,13 @@ def test_the_same_name_merges_and_a_known_name_joins_the_known_class():
 
 def test_it_is_told_which_classes_became_one(capsys):
     van = CLASSES.renamed("novel-1", "van")
-    print_merges(CLASSES, van)
-    print_merges(van, van)
+    print_merges(Path("my run"), CLASSES, van)
+    print_merges(Path("my run"), van, van)
     assert capsys.readouterr().out == ""
-    print_merges(van, van.renamed("novel-3", "van").renamed("novel-2", "dog"))
+    print_merges(Path("my run"), van, van.renamed("novel-3", "van").renamed("novel-2", "dog"))
     dog, van = capsys.readouterr().out.splitlines()
     assert dog.startswith("dog and novel-2 are now one class, dog")
-    assert dog.endswith(" novel-2=novel-2")
+    assert dog.endswith("openworld name 'my run' novel-2=novel-2")
     assert van.startswith("novel-1 and novel-3 are now one class, van")
     assert van.endswith(" novel-3=novel-3")
 
