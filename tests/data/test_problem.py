@@ -14,7 +14,8 @@ from openworld.core.errors import UserError
 from openworld.core.recipes import digits
 from openworld.data import problem as module
 from openworld.data.benchmarks import read_benchmark
-from openworld.data.problem import TrainingSet, class_prior, load_problem
+from openworld.data.prior import class_prior
+from openworld.data.problem import TrainingSet, load_problem
 from openworld.data.split import make_split
 
 CONFIG = digits("digits")

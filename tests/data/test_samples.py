@@ -24,7 +24,7 @@ from openworld.data.batches import Batches, Views
 from openworld.data.decode import decode
 from openworld.data.loader import Loader
 from openworld.data.own import from_arrays, read_own
-from openworld.data.pixel_cache import PixelCache
+from openworld.data.row_cache import RowCache
 from openworld.data.pool import Pool
 from openworld.data.problem import OpenWorld, load_problem
 from openworld.data.samples import Concatenated, Feeder, InMemory, Streamed
@@ -45,7 +45,7 @@ def photos() -> Path:
 def world_of(runtime, *, with_cache: bool = True) -> OpenWorld:
     with pytest.MonkeyPatch.context() as patch:
         if not with_cache:
-            patch.setattr(PixelCache, "has_room_for", lambda self, rows: False)
+            patch.setattr(RowCache, "has_room_for", lambda self, rows: False)
         return load_problem(CONFIG, runtime)
 
 

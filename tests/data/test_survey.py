@@ -11,7 +11,7 @@ from worlds import write_photos
 from openworld.core.errors import UserError
 from openworld.data import survey as module
 from openworld.data.dataset import Files
-from openworld.data.pixel_cache import KEY_BYTES, PixelCache
+from openworld.data.row_cache import KEY_BYTES, RowCache, pixel_cache
 from openworld.data.survey import survey
 
 CACHE = Path("cache")
@@ -53,18 +53,18 @@ def decoded(monkeypatch) -> list[str]:
 
 
 def look(files: Files, workers: int = 0, size: int = SIZE, cache: Path = CACHE):
-    return survey(files, PixelCache(cache, size), size, cache, workers, lambda done, total: None)
+    return survey(files, pixel_cache(cache, size), size, cache, workers, lambda done, total: None)
 
 
 @pytest.mark.parametrize("has_room", [True, False])
 def test_files_are_read_once(files, hashed, decoded, monkeypatch, has_room):
     if not has_room:
-        monkeypatch.setattr(PixelCache, "has_room_for", lambda self, rows: False)
+        monkeypatch.setattr(RowCache, "has_room_for", lambda self, rows: False)
     first = look(files)
     assert len(hashed) == len(decoded) == len(files) == len({fact.key for fact in first})
     assert look(files) == first
     assert len(hashed) == len(decoded) == len(files)
-    assert len(PixelCache(CACHE, SIZE).find()) == (len(files) if has_room else 0)
+    assert len(pixel_cache(CACHE, SIZE).find()) == (len(files) if has_room else 0)
 
 
 def test_workers_find_what_this_process_finds(files, monkeypatch):
@@ -72,7 +72,7 @@ def test_workers_find_what_this_process_finds(files, monkeypatch):
     monkeypatch.setattr(module, "ROWS_PER_COMMIT", 3)
     facts = look(files, workers=2)
     assert facts == look(files, cache=Path("elsewhere"))
-    rows = PixelCache(CACHE, SIZE).find()
+    rows = pixel_cache(CACHE, SIZE).find()
     assert [rows[fact.key] for fact in facts] == list(range(len(files)))
 
 
@@ -121,7 +121,7 @@ def test_a_file_that_changes_between_two_looks_gives_its_pixels_to_no_hash(files
             look(files)
     facts = look(files)
     assert not any(fact.problem for fact in facts)
-    assert {fact.key for fact in facts} == PixelCache(CACHE, SIZE).find().keys()
+    assert {fact.key for fact in facts} == pixel_cache(CACHE, SIZE).find().keys()
 
 
 def test_another_size_needs_the_pixels_but_not_the_verdict(files, hashed, decoded):
@@ -139,7 +139,7 @@ def test_broken_files_are_remembered_with_their_reason(files, hashed, decoded):
     del hashed[:], decoded[:]
     assert look(files)[3] == fact
     assert hashed == decoded == []
-    assert fact.key not in PixelCache(CACHE, SIZE).find()
+    assert fact.key not in pixel_cache(CACHE, SIZE).find()
 
 
 def test_a_file_that_could_not_be_read_is_tried_again(files, monkeypatch):
@@ -173,32 +173,32 @@ def test_a_file_that_vanished_is_a_problem_and_not_a_crash(files):
 
 def test_moved_copied_and_shared_images_are_not_decoded_again(files, decoded):
     look(files)
-    keys = PixelCache(CACHE, SIZE).keys_path.stat().st_size
+    keys = pixel_cache(CACHE, SIZE).keys_path.stat().st_size
     files.root.rename("elsewhere")
     shutil.copy(f"elsewhere/{files.paths[0]}", "elsewhere/unlabelled/copy.png")
     del decoded[:]
     facts = look(Files(Path("elsewhere"), ("unlabelled/copy.png", *files.paths)))
     assert decoded == []
     assert facts[0] == facts[1]
-    assert PixelCache(CACHE, SIZE).keys_path.stat().st_size == keys
+    assert pixel_cache(CACHE, SIZE).keys_path.stat().st_size == keys
 
 
 def test_what_another_process_stored_meanwhile_is_not_stored_twice(files, decoded, monkeypatch):
     """The other one works while this one waits for the lock."""
-    original = PixelCache.writing
+    original = RowCache.writing
 
     @contextmanager
     def after_another(self):
-        monkeypatch.setattr(PixelCache, "writing", original)
+        monkeypatch.setattr(RowCache, "writing", original)
         look(files)
         del decoded[:]
         with original(self) as first_row:
             yield first_row
 
-    monkeypatch.setattr(PixelCache, "writing", after_another)
+    monkeypatch.setattr(RowCache, "writing", after_another)
     look(files)
     assert decoded == []
-    assert len(PixelCache(CACHE, SIZE).find()) * KEY_BYTES == PixelCache(CACHE, SIZE).keys_path.stat().st_size
+    assert len(pixel_cache(CACHE, SIZE).find()) * KEY_BYTES == pixel_cache(CACHE, SIZE).keys_path.stat().st_size
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"a": 1}', '{"a": [1, 2]}', "3"])
@@ -211,5 +211,5 @@ def test_a_damaged_memory_is_made_again(files, damage):
 
 def test_progress_is_told(files):
     told = []
-    survey(files, PixelCache(CACHE, SIZE), SIZE, CACHE, 0, lambda done, total: told.append((done, total)))
+    survey(files, pixel_cache(CACHE, SIZE), SIZE, CACHE, 0, lambda done, total: told.append((done, total)))
     assert told == 2 * [(number + 1, len(files)) for number in range(len(files))]  # hashed, then decoded

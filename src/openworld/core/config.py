@@ -29,8 +29,8 @@ class Problem:
     """Number of classes, seen and novel together; auto estimates it. Default: the number of class names in the data, or
     twice the number of seen classes if only these have names."""
     prior: str = "known"
-    """Class proportions of the unlabelled images: known (from the class sizes), uniform, or a file with one number per
-    class."""
+    """Class proportions of the unlabelled images: known (from the class sizes), even (all classes were equally large
+    before some images got labels), uniform, or a file with one number per class."""
 
     def __post_init__(self):
         check(0 <= self.novel < 100, "novel", self.novel, "from 0 to less than 100 (per cent)")
@@ -55,13 +55,25 @@ class Training:
         "small-32",
         "small-64",
         "mlp",
+        "adapter",
         "identity",
     ] = "resnet18-cifar"
     """Network architecture; a suffix names the stem of a ResNet. For a CPU: small (8 pixels), small-32, small-64. For
-    features: mlp. identity passes pixels or features on unchanged."""
+    features: adapter (one linear map, which whitens them at first) or mlp. identity passes pixels or features on
+    unchanged."""
+    backbone: str = "none"
+    """Pretrained network for photos, whose features are classified: efficientnet-lite2 (also 0, 1), the name of a model
+    on the Hugging Face hub, a file of weights, or a folder. none learns from scratch. Default for your own photos:
+    efficientnet-lite2, if it is installed."""
+    backbone_views: int = 4
+    """Number of random views of each image that go through the backbone, besides the plain one. Default: what the time
+    allows, up to 4."""
+    finetune: int = 0
+    """Number of last blocks of the backbone to train. 0 keeps the backbone as it is, so that each view goes through it
+    only once."""
     start: str | None = None
-    """Initial weights of all layers but the head: the folder of a run, or simclr, which first learns features without
-    labels. Default: random weights."""
+    """Initial weights: the folder of a run, simclr, which first learns features without labels, or clusters, which
+    begins with the clusters of the features. Default: random weights; clusters for features and with a backbone."""
     start_steps: int | None = None
     """Number of training steps for the features of --start simclr. Default: as in the recipe, or a part of
     --minutes."""
@@ -96,6 +108,8 @@ class Training:
         check(self.steps >= 0, "steps", self.steps, "1 or more, or 0 for a method that is fitted once")
         for name in ("epoch_steps", "batch_labelled", "batch_unlabelled"):
             check(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        check(0 <= self.backbone_views <= 64, "backbone_views", self.backbone_views, "from 0 to 64")
+        check(self.finetune >= 0, "finetune", self.finetune, "0 or more")
         check(self.start_steps is None or self.start_steps >= 1, "start_steps", self.start_steps, "1 or more")
         check(self.norm_rows is None or self.norm_rows >= 2, "norm_rows", self.norm_rows, "2 or more")
         size_is_valid = self.image_size is None or 8 <= self.image_size <= 1024
@@ -176,11 +190,26 @@ FEATURES_RUN = "simclr"
 """The method that learns features first; also its name in `--start`, and the folder of its run in the run folder."""
 SECTIONS: dict[str, type] = {"problem": Problem, "training": Training, "answers": Answers}
 """Sections of a configuration. One more section has the name of the method and holds its options."""
+CLUSTERS = "clusters"
+"""Value of `--start` for a run that begins with the clusters of its features."""
+NO_BACKBONE = "none"
+"""Value of `--backbone` for a run that learns from scratch."""
 DEVICES = ("auto", "cpu", "cuda", "mps")
 """Values of `--device`; mps is Apple's GPU."""
 ESTIMATORS = ("neighbours", "paper", "paper-plain")
 """Estimators of the number of classes; the last one is the paper's without its reassignment of samples."""
-SHARED_SETTINGS = ("data", "seed", "on_bad_image", "novel", "labelled", "imbalance", "image_size", "network")
+SHARED_SETTINGS = (
+    "data",
+    "seed",
+    "on_bad_image",
+    "novel",
+    "labelled",
+    "imbalance",
+    "image_size",
+    "network",
+    "backbone",
+    "backbone_views",
+)
 """Settings that a run shares with the estimate of its number of classes."""
 
 

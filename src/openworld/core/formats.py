@@ -10,7 +10,7 @@ function here. tests/formats/ holds samples of every version.
 from collections.abc import Callable
 from typing import Any
 
-FORMAT = 2
+FORMAT = 3
 """Format version of a configuration and of its run folder."""
 CHECKPOINT_FORMAT = 3
 """Format version of a checkpoint."""
@@ -74,7 +74,14 @@ def _start_of(tree: Tree) -> str | None:
     return training.get("start") if isinstance(training, dict) else None
 
 
-CONFIG_UPGRADES: dict[int, Callable[[Tree], Tree]] = {1: _config_from_1}
+def _config_from_2(tree: Tree) -> Tree:
+    """Upgrade a configuration from format 2 to format 3: there were no backbones."""
+    training = tree.get("training")
+    without = {"backbone": "none", "backbone_views": 4, "finetune": 0}
+    return {**tree, "training": {**without, **training}} if isinstance(training, dict) else tree
+
+
+CONFIG_UPGRADES: dict[int, Callable[[Tree], Tree]] = {1: _config_from_1, 2: _config_from_2}
 """Functions that upgrade a configuration from a version to the next one."""
 
 

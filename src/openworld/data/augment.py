@@ -25,6 +25,10 @@ NOISE, DROPPED = 0.2, 0.1
 differences, and a tenth of the entries is dropped so that the network does not rely on a single feature."""
 
 
+VIEWS = "views"
+"""Family of the features that a backbone gave for several views of each image."""
+
+
 @dataclass(frozen=True)
 class Family:
     """How to make random views and plain views of one kind of data."""
@@ -45,15 +49,29 @@ def family(name: str, mean: Tensor, std: Tensor, size: int | None = None) -> Fam
     """Return the family with this name.
 
     Args:
-        name: One of `FAMILIES`.
+        name: One of `FAMILIES`, or `VIEWS`.
         mean: Mean of each channel or feature (`TrainingSet.mean`).
         std: Standard deviation of each channel or feature (`TrainingSet.std`).
         size: Side of the random views in pixels. None keeps the default of the family.
     """
+    if name == VIEWS:
+        return Family(draw_for_views, stored_view, plain=lambda features_BVD: features_BVD[:, 0].float())
     if name == "features":
         return Family(draw_for_features, partial(features_view, mean=mean, std=std), plain=Tensor.float)
     chosen = IMAGE_FAMILIES[name]
     return chosen if size is None else replace(chosen, view=partial(chosen.view, size=size))
+
+
+def draw_for_views(features_BVD: Tensor, source: Generator) -> Tensor:
+    """Draw (1, B) uniform numbers in [0, 1)."""
+    return torch.rand((1, len(features_BVD)), generator=source, device=features_BVD.device)
+
+
+def stored_view(features_BVD: Tensor, numbers: Tensor) -> Tensor:
+    """Return (B, D) features of one of the random views of each image: all but the first, which is the plain view."""
+    num_random = max(features_BVD.shape[1] - 1, 1)
+    chosen_B = features_BVD.shape[1] - 1 - (numbers[0] * num_random).long()
+    return features_BVD[torch.arange(len(chosen_B), device=chosen_B.device), chosen_B].float()
 
 
 def draw_for_features(features: Tensor, source: Generator) -> Tensor:

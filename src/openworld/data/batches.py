@@ -10,11 +10,14 @@ from torch import Tensor, nn
 
 from openworld.compute.cuda_graphs import GraphRunner
 from openworld.compute.device import stage
-from openworld.core.config import Training
+from openworld.core.config import CLUSTERS, Training
 from openworld.core.errors import UserError, named
 from openworld.data.problem import TrainingSet
 from openworld.data.samples import Concatenated
 from openworld.ops.rng import generator
+
+MOST_HELD_OUT, FEWEST_TO_HOLD_OUT = 1000, 100
+"""Largest number of samples that are held out, and smallest size of a set of which some are."""
 
 
 class View(NamedTuple):
@@ -103,6 +106,13 @@ class Batches:
         self.unlabelled = data.unlabelled if uses_labels else Concatenated(data.labelled, data.unlabelled)
         refuse_large_batches(data, training, uses_labels)
         self.data, self.training, self.seed, self.views = data, training, seed, views
+        self.held_out = (
+            held_out(len(data.unlabelled)) if training.start == CLUSTERS else torch.empty(0, dtype=torch.int64)
+        )
+        """Positions in the unlabelled set that no batch contains."""
+        is_drawn = torch.ones(len(self.unlabelled), dtype=torch.bool).index_fill_(0, self.held_out, False)
+        self.drawn = is_drawn.nonzero()[:, 0]
+        """Positions of the samples that batches contain."""
         self.families = [data.family_of(*kind) for kind in views.kinds]
         self._orders: dict[tuple[str, int], Tensor] = {}
         self._recorders: WeakKeyDictionary[nn.Module, GraphRunner] = WeakKeyDictionary()
@@ -199,7 +209,7 @@ class Batches:
         """Return the positions of the labelled and of the unlabelled samples of a step."""
         return (
             self._positions("labelled", len(self.data.labelled), self.num_labelled, step),
-            self._positions("unlabelled", len(self.unlabelled), self.training.batch_unlabelled, step),
+            self.drawn[self._positions("unlabelled", len(self.drawn), self.training.batch_unlabelled, step)],
         )
 
     def _positions(self, purpose: str, size: int, count: int, step: int) -> Tensor:
@@ -220,6 +230,11 @@ class Batches:
                 del self._orders[old]
             self._orders[key] = torch.randperm(size, generator=generator(self.seed, purpose, epoch))
         return self._orders[key]
+
+
+def held_out(size: int) -> Tensor:
+    """Return the positions of the samples that are held out of a set: a tenth, but at most `MOST_HELD_OUT`."""
+    return torch.arange(0, size, max(10, size // MOST_HELD_OUT)) if size >= FEWEST_TO_HOLD_OUT else torch.arange(0)
 
 
 def refuse_large_batches(data: TrainingSet, training: Training, uses_labels: bool) -> None:

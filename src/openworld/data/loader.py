@@ -16,7 +16,7 @@ from openworld.core.places import cache_dir
 from openworld.core.progress import CountDisplay
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import resize_images
-from openworld.data.pixel_cache import PixelCache
+from openworld.data.row_cache import pixel_cache
 from openworld.data.samples import Feeder, InMemory, Samples, Streamed
 from openworld.data.survey import Fact, survey
 from openworld.data.worker import Item, state_of
@@ -43,7 +43,7 @@ class Loader:
         if dataset.has_files and not size:
             raise UserError(f"{dataset.name}: image files may differ in size; choose one with {named('image_size')}")
         self.size, self.runtime = size, runtime
-        self.pixel_cache = PixelCache(cache_dir(), size) if dataset.has_files else None
+        self.pixel_cache = pixel_cache(cache_dir(), size) if dataset.has_files else None
         facts = self._survey(dataset)
         self.fingerprint = fingerprint(dataset, facts)
         self.dropped = broken_files(dataset, facts)
@@ -57,17 +57,20 @@ class Loader:
             num_images = sum(map(len, dataset.parts.values()))
             self.feeder = Feeder(size, self.pixel_cache.rows_path, runtime.workers, num_images)
 
-    def samples(self, part: str, positions: Sequence[int]) -> Samples:
-        """Return some samples of a part: on the device if the whole set fits there, otherwise read for each batch."""
+    def samples(self, part: str, positions: Sequence[int], are_read_once: bool = False) -> Samples:
+        """Return some samples of a part: on the device if the whole set fits there, otherwise read for each batch.
+
+        Samples that are read only once stay on disk.
+        """
         content, device = self.dataset.parts[part].content, self.runtime.device
-        fits = self._num_bytes() <= self.runtime.memory
+        fits = self._num_bytes() <= self.runtime.memory and not are_read_once
         if not isinstance(content, Files):
             chosen = to_tensor(resized(content[np.asarray(positions, dtype=np.int64)], self.size))
             return InMemory(chosen.to(device) if fits else chosen, device)
         items = []
         for position in positions:
-            path, row = content.full_path(position), self.rows.get(self.facts[part][position].key)
-            items.append(Item(path, row, None if fits else state_of(os.stat(path))))
+            path, key = content.full_path(position), self.facts[part][position].key
+            items.append(Item(path, self.rows.get(key), key, None if fits else state_of(os.stat(path))))
         streamed = Streamed(items, self.feeder, device)
         return streamed.keep() if fits else streamed
 

@@ -3,7 +3,6 @@
 import itertools
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,18 @@ import torch
 from torch import Tensor
 
 from openworld.compute.runtime import Runtime
-from openworld.core.config import Config, Problem
+from openworld.core.config import NO_BACKBONE, Config
 from openworld.core.errors import UserError, named
-from openworld.data.augment import Family, family
+from openworld.data.augment import VIEWS, Family, family
 from openworld.data.dataset import Dataset
 from openworld.data.loader import Loader
 from openworld.data.opening import open_dataset, reopen_dataset
+from openworld.data.prior import prior_of, trust_in
 from openworld.data.samples import Samples, chunk_size
 from openworld.data.split import Split, make_split, own_split
 
+FOR_FEATURES = ("mlp", "adapter")
+"""Networks that take features. `identity` takes images too."""
 STATISTICS_SAMPLES = 2048
 """Number of samples, at most, for the mean and standard deviation of the channels."""
 
@@ -41,6 +43,8 @@ class TrainingSet:
     """(C,) or (D,) standard deviation, on the same scale."""
     augment: str
     """Augmentation family of the random views (`--augment`)."""
+    trust: float = 1.0
+    """How far clusters follow the prior (`ops.sinkhorn`): 1 if it is known, less if it is only assumed."""
 
     @cached_property
     def family(self) -> Family:
@@ -71,6 +75,11 @@ class TrainingSet:
     @property
     def device(self) -> torch.device:
         return self.unlabelled.device
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the samples are images, not features."""
+        return len(self.unlabelled.shape) == 3
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,10 @@ class OpenWorld:
     """Name of each output of the classifier: the names of the seen classes, then novel-1, novel-2, ..."""
     split_is_given: bool
     """Whether the data says which samples are labelled. If not, the split was sampled."""
+    images: dict[str, Samples]
+    """What to show of the samples `labelled`, `unlabelled` and `test`: the images, also if training gets features."""
+    sample_shape: tuple[int, ...]
+    """Shape of a sample as the data holds it: (C, H, W) for an image, also if training gets features."""
 
     @property
     def evaluated_part(self) -> str | None:
@@ -119,7 +132,7 @@ class OpenWorld:
             prior=self.training.prior.tolist(),
             dropped=self.dropped,
             class_names=self.class_names,
-            sample_shape=self.training.unlabelled.shape,
+            sample_shape=self.sample_shape,
             split_is_given=self.split_is_given,
         )
 
@@ -147,36 +160,53 @@ def load_problem(
         refuse_other_data(config.data, loader, facts)
     train = dataset.train
     labelled, unlabelled = np.array(split.labelled), np.array(split.unlabelled)
-    unlabelled_samples = loader.samples("train", split.unlabelled)
-    mean, std = statistics(unlabelled_samples)
+    are_read_once = config.training.backbone != NO_BACKBONE and not config.training.finetune
+    images = {
+        "labelled": loader.samples("train", split.labelled, are_read_once),
+        "unlabelled": loader.samples("train", split.unlabelled, are_read_once),
+    }
+    if dataset.test is not None:
+        images["test"] = loader.samples("test", range(len(dataset.test)), are_read_once)
+    mean, std = (torch.zeros(1), torch.ones(1)) if are_read_once else statistics(images["unlabelled"])
     # A saved split holds the prior, because the file that the prior came from may be gone.
     prior = torch.tensor(facts["prior"]) if "prior" in facts else prior_of(split, train.labels[labelled], config)
     training = TrainingSet(
-        labelled=loader.samples("train", split.labelled),
+        labelled=images["labelled"],
         labels=torch.from_numpy(train.labels[labelled]).to(runtime.device),
-        unlabelled=unlabelled_samples,
+        unlabelled=images["unlabelled"],
         prior=prior.to(runtime.device),
         num_seen=split.num_seen,
         mean=mean,
         std=std,
         augment=config.training.augment,
+        trust=trust_in(config.problem),
     )
     names = tuple(map(train.name_of, split.unlabelled))
-    truths = {"unlabelled": Truth(unlabelled_samples, train.labels[unlabelled], names)}
+    truths = {"unlabelled": Truth(images["unlabelled"], train.labels[unlabelled], names)}
     if dataset.test is not None:
-        positions = range(len(dataset.test))
-        names = tuple(map(dataset.test.name_of, positions))
-        truths["test"] = Truth(loader.samples("test", positions), dataset.test.labels, names)
+        names = tuple(map(dataset.test.name_of, range(len(dataset.test))))
+        truths["test"] = Truth(images["test"], dataset.test.labels, names)
     class_names = names_of_outputs(dataset.class_names[: split.num_seen], training.num_classes)
     split_is_given = dataset.is_labelled is not None
-    return OpenWorld(training, truths, split, loader.fingerprint, loader.dropped, class_names, split_is_given)
+    return OpenWorld(
+        training=training,
+        truths=truths,
+        split=split,
+        fingerprint=loader.fingerprint,
+        dropped=loader.dropped,
+        class_names=class_names,
+        split_is_given=split_is_given,
+        images=images,
+        sample_shape=images["unlabelled"].shape,
+    )
 
 
 def adapted_problem(world: OpenWorld, config: Config) -> OpenWorld:
     """Return the same samples and split with the class count, prior and augmentation of another configuration."""
     training = world.training
     prior = prior_of(world.split, training.labels.cpu().numpy(), config).to(training.device)
-    training = replace(training, prior=prior, augment=config.training.augment)
+    augment = VIEWS if training.augment == VIEWS else config.training.augment
+    training = replace(training, prior=prior, augment=augment, trust=trust_in(config.problem))
     class_names = names_of_outputs(world.class_names[: training.num_seen], len(prior))
     return replace(world, training=training, class_names=class_names)
 
@@ -210,14 +240,19 @@ def refuse_other_data(data: str, loader: Loader, facts: dict[str, Any]) -> None:
 def refuse_misfit(config: Config, dataset: Dataset) -> None:
     """Raise a UserError if the network or augmentation is for images and the data is features, or the reverse."""
     training = config.training
-    for setting, value, is_for_features in (
-        ("network", training.network, training.network == "mlp"),
-        ("augment", training.augment, training.augment == "features"),
+    has_backbone = training.backbone != NO_BACKBONE
+    if has_backbone and dataset.has_features:
+        advice = f"leave {named('backbone')} out"
+        raise UserError(f"{named('backbone')} is for images, but {dataset.name} contains features already; {advice}")
+    for setting, value, is_for_features, gets_features in (
+        ("network", training.network, training.network in FOR_FEATURES, dataset.has_features or has_backbone),
+        ("augment", training.augment, training.augment == "features", dataset.has_features),
     ):
-        if is_for_features != dataset.has_features and value != "identity":
-            kind = "features" if dataset.has_features else "images"
+        if is_for_features != gets_features and value != "identity":
+            kind = "features" if gets_features else "images"
+            source = "the backbone gives features" if has_backbone else f"{dataset.name} contains {kind}"
             advice = f"choose another {named(setting)}"
-            raise UserError(f"{named(setting, value)} is not for {kind}, and {dataset.name} contains {kind}; {advice}")
+            raise UserError(f"{named(setting, value)} is not for {kind}, and {source}; {advice}")
 
 
 def split_of(dataset: Dataset, config: Config) -> Split:
@@ -244,69 +279,3 @@ def statistics(samples: Samples) -> tuple[Tensor, Tensor]:
     if is_features:  # a constant feature carries no information, so any scale will do
         variance[variance <= 1e-12 * mean.square()] = 1.0
     return mean.float(), variance.clamp(min=0 if is_features else 1e-6).sqrt().float()
-
-
-def prior_of(split: Split, labels: np.ndarray, config: Config) -> Tensor:
-    """Return the class prior of a configuration. With `num_classes` auto it is uniform over the named classes."""
-    problem = config.problem
-    if problem.num_classes == "auto":
-        problem = replace(problem, num_classes=None, prior="uniform")
-    return class_prior(split, labels, problem)
-
-
-def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
-    """Return the class proportions of the unlabelled set, computed from counts and not from its labels.
-
-    With prior `known`, the count of a class is its size minus its labelled images. If the user requested another number
-    of classes than the data set has, all sizes are assumed equal. A uniform prior would be wrong: the more images of
-    the seen classes are labelled, the fewer are in the unlabelled set, and novel samples would fill their place.
-    """
-    num_classes = problem.num_classes or split.num_classes
-    if num_classes < split.num_seen:
-        fewest = f"{split.num_seen} seen classes; use {split.num_seen} or more"
-        raise UserError(f"{named('num_classes', num_classes)} is fewer than the {fewest}")
-    num_samples = len(split.labelled) + len(split.unlabelled)
-    if num_classes > num_samples:
-        most = f"{num_samples} training samples; use {num_samples} or fewer"
-        raise UserError(f"{named('num_classes', num_classes)} is more than the {most}")
-    if problem.prior == "uniform":
-        return torch.full((num_classes,), 1 / num_classes)
-    if is_prior_file(problem.prior):
-        return _prior_from_file(Path(problem.prior), num_classes)
-    if not split.class_sizes:
-        known, uniform = named("prior", "known"), named("prior", "uniform")
-        advice = f"use {uniform} or a file of class proportions"
-        raise UserError(f"{known} needs the class sizes, which are unknown for your own data; {advice}")
-    if num_classes == split.num_classes:
-        sizes = np.array(split.class_sizes, dtype=np.float64)
-    else:
-        sizes = np.full(num_classes, sum(split.class_sizes) / num_classes)
-    sizes -= np.bincount(labels, minlength=num_classes)
-    sizes = sizes.clip(min=0)
-    return torch.from_numpy(sizes / sizes.sum()).float()
-
-
-def is_prior_file(prior: str | None) -> bool:
-    """Return whether the setting `prior` is the path of a file of class proportions."""
-    return prior not in (None, "known", "uniform")
-
-
-def _prior_from_file(path: Path, num_classes: int) -> Tensor:
-    """Read one number for each class, seen classes first, separated by white space or commas. Scale the sum to 1."""
-    try:
-        proportions = [float(word) for word in path.read_text(encoding="utf-8").replace(",", " ").split()]
-    except FileNotFoundError:
-        raise UserError(
-            f"{named('prior', str(path))}: no such file; use known, uniform, or a file of class proportions"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{named('prior', str(path))}: cannot be read as a file of numbers ({error})") from None
-    if len(proportions) != num_classes:
-        raise UserError(
-            f"{named('prior', str(path))}: the file has {len(proportions)} numbers for {num_classes} classes; "
-            "write one number for each class"
-        )
-    prior = torch.tensor(proportions, dtype=torch.float64)
-    if not (prior.sum().isfinite() and (prior >= 0).all() and prior.sum() > 0):
-        raise UserError(f"{named('prior', str(path))}: class proportions must be finite, not negative, and not all 0")
-    return (prior / prior.sum()).float()

@@ -3,6 +3,7 @@
 Shapes: N samples, S x S pixels.
 """
 
+import hashlib
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -34,6 +35,9 @@ class Samples(Protocol):
 
     def __len__(self) -> int: ...
 
+    def keys(self) -> list[bytes]:
+        """Return the sha256 of the content of each image."""
+
     def take(self, index: Tensor) -> Tensor:
         """Return the samples at these positions: uint8 images or float features. `index` is on the CPU."""
 
@@ -54,6 +58,9 @@ class InMemory:
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def keys(self) -> list[bytes]:
+        return [hashlib.sha256(repr(self.shape).encode() + each.numpy().tobytes()).digest() for each in self.data.cpu()]
 
     def take(self, index: Tensor) -> Tensor:
         return self.transfer(self.data[stage(index, self.data.device)], self.device)
@@ -217,6 +224,9 @@ class Streamed:
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def keys(self) -> list[bytes]:
+        return [item.key for item in self.items]
 
     def take(self, index: Tensor) -> Tensor:
         return self._read(self._chosen(index))

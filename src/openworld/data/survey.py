@@ -13,8 +13,8 @@ from openworld.core.errors import UserError
 from openworld.core.files import write_to_cache
 from openworld.data.dataset import Files
 from openworld.data.decode import BadImage, decode
-from openworld.data.pixel_cache import NO_KEY, PixelCache, write_row
 from openworld.data.pool import in_pieces
+from openworld.data.row_cache import NO_KEY, RowCache, write_row
 
 FILES_PER_TASK = 64
 ROWS_PER_COMMIT = 2048
@@ -34,7 +34,7 @@ class Fact:
 
 
 def survey(
-    files: Files, pixel_cache: PixelCache, size: int, cache: Path, workers: int, tell: Callable[[int, int], None]
+    files: Files, pixel_cache: RowCache, size: int, cache: Path, workers: int, tell: Callable[[int, int], None]
 ) -> list[Fact]:
     """Return the facts of every file, and add missing pixels to the pixel cache if the disk has room for them.
 
@@ -69,7 +69,7 @@ def survey(
 def _decode_missing(
     wanted: dict[bytes, str],
     unproven: set[bytes],
-    pixel_cache: PixelCache,
+    pixel_cache: RowCache,
     size: int,
     workers: int,
     tell: Callable[[int, int], None],

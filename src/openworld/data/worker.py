@@ -10,7 +10,7 @@ from PIL import Image
 
 from openworld.core.errors import UserError
 from openworld.data.decode import BadImage, decode
-from openworld.data.pixel_cache import read_rows
+from openworld.data.row_cache import read_rows
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ class Item:
     path: str
     row: int | None
     """Row in the pixel cache. None if the image is not in the cache."""
+    key: bytes
+    """sha256 of the content of the file."""
     state: tuple[int, int] | None
     """Size and modification time of the file when training began. None if all images are read once, at the start."""
 

@@ -103,6 +103,9 @@ class Method(nn.Module, ABC):
         if isinstance(head, CosineHead):
             head.weight.data.copy_(centres_KD)
 
+    def assume(self, proportions_K: Tensor) -> None:
+        """Use these class proportions of the unlabelled samples, which clusters have, in place of assumed ones."""
+
     def pace(self, name: str) -> Pace | None:
         """Return factors of the learning rate and weight decay for a parameter of the network; None freezes it.
 

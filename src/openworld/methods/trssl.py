@@ -36,6 +36,9 @@ class Trssl(Method):
         initial_U = torch.full((len(data.unlabelled),), self.temperature, device=data.device)
         self.register_buffer("temperature_U", initial_U)  # line 2 of Algorithm 1
 
+    def assume(self, proportions_K: Tensor) -> None:
+        self.prior.copy_(proportions_K)
+
     def draw(self, rows: int, step: int) -> tuple[Tensor, ...]:
         """Return mixup's weight, and each row's partner."""
         seed = self.config.seed

@@ -34,7 +34,7 @@ class TrsslPlus(Trssl):
 
     @classmethod
     def refuse(cls, config: Config, data: TrainingSet) -> None:
-        if config.options.strong_views and len(data.unlabelled.shape) == 1:
+        if config.options.strong_views and not data.has_images:
             raise UserError(
                 f"{named('strong_views')} works only with images, but this data contains features; turn it off"
             )

@@ -3,9 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from openworld.nets.resnet import BasicBlock, Bottleneck, ResNet, cifar_stem, standard_stem, strided_stem, tiny_stem
+from openworld.ops.clusters import DIMENSIONS
 
 Shape = tuple[int, ...]
 """Shape of a sample as the network sees it: (C, H, W) for an image, (D,) for features."""
@@ -25,6 +28,29 @@ class MLP(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return self.layers(features)
+
+
+class Adapter(nn.Module):
+    """One linear map of good features, which whitens the classes in them if the run begins with clusters."""
+
+    def __init__(self, features_in: int):
+        super().__init__()
+        self.num_features = min(features_in, DIMENSIONS)
+        self.linear = nn.Linear(features_in, self.num_features)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.linear(self.inputs(features))
+
+    @staticmethod
+    def inputs(features: Tensor) -> Tensor:
+        """Return the unit vectors that are mapped: of the roots, because a few large activations would outweigh all."""
+        return F.normalize(features.sign() * features.abs().sqrt())
+
+    @torch.no_grad()
+    def begin(self, mean_D: Tensor, projection_Dd: Tensor) -> None:
+        """Set the map to `x -> (x - mean) projection`."""
+        self.linear.weight.copy_(projection_Dd.T)
+        self.linear.bias.copy_(-mean_D @ projection_Dd)
 
 
 class Identity(nn.Module):
@@ -57,6 +83,7 @@ BODIES: dict[str, Callable[[Shape], nn.Module]] = {
     "small-32": lambda shape: ResNet(BasicBlock, (1, 1, 1), (32, 64, 128), strided_stem(2), shape[0]),
     "small-64": lambda shape: ResNet(BasicBlock, (1, 1, 1), (32, 64, 128), strided_stem(4), shape[0]),
     "small": lambda shape: ResNet(BasicBlock, (1, 1), (32, 64), cifar_stem, shape[0]),
+    "adapter": lambda shape: Adapter(shape[0]),
     "identity": Identity,
 }
 """Functions from the shape of a sample to a body, by the name that `--network` takes."""

@@ -15,6 +15,8 @@ from openworld.nets.bodies import BODIES, Shape
 class Network(nn.Module):
     """Map pixels in [0, 1] or features to logits. It normalises its inputs itself, so a checkpoint is complete.
 
+    With a backbone it takes both: images, and the features that the backbone gives for them.
+
     The method that trains the network builds the head. The head maps features (B, D) to the logits (B, K) of the
     predictions, seen classes first. It also holds all other layers that the method trains.
 
@@ -24,12 +26,23 @@ class Network(nn.Module):
         mean: the mean of each channel or feature of the training set, in a shape that broadcasts over the samples.
         std: the standard deviations, likewise.
         norm_rows: the number of rows that BatchNorm normalises together in training; None for the whole batch.
+        backbone: a pretrained network that turns images into the features that the rest of this network takes. None if
+            the network takes images itself, or gets only features.
     """
 
-    def __init__(self, body: nn.Module, head: nn.Module, mean: Tensor, std: Tensor, norm_rows: int | None = None):
+    def __init__(
+        self,
+        body: nn.Module,
+        head: nn.Module,
+        mean: Tensor,
+        std: Tensor,
+        norm_rows: int | None = None,
+        backbone: nn.Module | None = None,
+    ):
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
+        self.backbone = backbone
         self.body = body
         self.head = head
         self.norm_rows = norm_rows
@@ -40,6 +53,12 @@ class Network(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self._grouped(lambda rows: self.head(self._features(rows)), images)
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Return the input of the body: normalised images, or normalised features by the backbone."""
+        if self.backbone is not None and images.dim() == 4:
+            images = self.backbone(images)
+        return (images - self.mean) / self.std
 
     def _features(self, images: Tensor) -> Tensor:
         return (_train_features if self.training else _features)(self, images).float()
@@ -66,7 +85,7 @@ def in_groups(function: Callable[[Tensor], Tensor], rows_B: Tensor, most: int) -
 
 
 def _features(network: Network, images: Tensor) -> Tensor:
-    images = (images - network.mean) / network.std
+    images = network.normalised(images)
     if images.dim() == 4:
         images = images.contiguous(memory_format=torch.channels_last)
     # On a GPU, bfloat16 halves the bytes and doubles the arithmetic speed. On some CPUs it crashes the process.
@@ -85,6 +104,7 @@ def build_network(
     build_head: Callable[[int, torch.Generator], nn.Module],
     source: torch.Generator,
     norm_rows: int | None = None,
+    backbone: nn.Module | None = None,
 ) -> Network:
     """Build a network with random initial weights.
 
@@ -96,11 +116,12 @@ def build_network(
         build_head: `build_head(width, source)` returns the head for `width` features.
         source: the generator of all initial weights.
         norm_rows: as in `Network`.
+        backbone: as in `Network`; its weights are kept.
     """
     body = BODIES[name](shape)
     for module in body.modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=source)
     mean, std = (each_C.view(-1, *[1] * (len(shape) - 1)) for each_C in (mean_C, std_C))
-    network = Network(body, build_head(body.num_features, source), mean, std, norm_rows)
+    network = Network(body, build_head(body.num_features, source), mean, std, norm_rows, backbone)
     return network.to(memory_format=torch.channels_last)  # a third faster on a CPU, more on a GPU

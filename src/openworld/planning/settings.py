@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from openworld.core.config import FEATURES_RUN, Config, Problem, methods_of, refuse_unknown_method
+from openworld.core.config import (
+    CLUSTERS,
+    FEATURES_RUN,
+    NO_BACKBONE,
+    Config,
+    Problem,
+    methods_of,
+    refuse_unknown_method,
+)
 from openworld.core.errors import UserError, did_you_mean, named
 from openworld.core.fields import by_keys, options, replace
 from openworld.core.recipes import RECIPES, recipe_for
@@ -14,10 +22,14 @@ from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.dataset import Dataset, Files
 from openworld.data.decode import BadImage, image_size
 from openworld.data.opening import stable_name
-from openworld.data.problem import OpenWorld, is_prior_file
+from openworld.data.prior import is_prior_file
+from openworld.data.problem import OpenWorld
 from openworld.methods import METHODS
+from openworld.nets.backbones import DEFAULT, Backbone, find_backbone, installed_file
 from openworld.runs.folder import RunFolder
 
+FEATURE_TRAINING: dict[str, Any] = {"lr": 0.02, "muon": 0.0}
+"""Settings of training that begins with clusters of features."""
 LARGEST_SIDE = {"cpu": 64, "cuda": 256, "mps": 256}
 """Largest side in pixels to which images of user data are resized. On a GPU it is 256, and a view shows 224 of them."""
 
@@ -47,14 +59,19 @@ def resolve_settings(requested: dict[str, Any], dataset: Dataset, device: torch.
     config = recipe_config(requested)
     requested = {**requested, "recipe": config.recipe, "data": config.data}
     config = replace(config, {**class_settings(dataset), "method": requested.get("method", config.method)})
-    if config.recipe == "own":
+    backbone = requested.get("backbone") or usual_backbone(config, dataset, requested)
+    if backbone != NO_BACKBONE:
+        config = replace(config, backbone_settings(find_backbone(backbone), dataset))
+    elif config.recipe == "own":
         config = replace(config, own_settings(dataset, device, config))
+    if dataset.has_features or backbone != NO_BACKBONE:
+        config = replace(config, feature_settings(config, requested))
     start = requested.get("start")
-    if start not in (None, FEATURES_RUN):
+    if start not in (None, FEATURES_RUN, CLUSTERS):
         try:
             RunFolder.open(Path(start))
         except UserError as error:
-            raise UserError(f"{named('start')} {error}{did_you_mean(start, [FEATURES_RUN])}") from None
+            raise UserError(f"{named('start')} {error}{did_you_mean(start, [FEATURES_RUN, CLUSTERS])}") from None
         requested |= {"start_steps": None}
     methods = methods_of(config.method, requested.get("start", config.training.start))
     used = {option.key for option in options(*methods)}
@@ -83,8 +100,10 @@ def with_absolute_paths(requested: dict[str, Any]) -> dict[str, Any]:
         paths["data"] = stable_name(requested["data"])
     if is_prior_file(requested.get("prior")) and Path(requested["prior"]).is_file():
         paths["prior"] = str(Path(requested["prior"]).absolute())
-    if requested.get("start") not in (None, FEATURES_RUN):
+    if requested.get("start") not in (None, FEATURES_RUN, CLUSTERS):
         paths["start"] = str(Path(requested["start"]).absolute())
+    if Path(requested.get("backbone", "")).name and Path(requested.get("backbone", "")).exists():
+        paths["backbone"] = str(Path(requested["backbone"]).absolute())
     return {**requested, **paths}
 
 
@@ -121,18 +140,40 @@ def class_settings(dataset: Dataset) -> dict[str, Any]:
     """Return the settings of the classes, by key: their number, known or assumed, and the prior."""
     if dataset.is_labelled is None:
         return {"prior": "known"}  # all samples have a label, so the class sizes can be counted
-    return {"num_classes": count_classes(dataset), "prior": "known" if dataset.class_sizes else "uniform"}
+    return {"num_classes": count_classes(dataset), "prior": "known" if dataset.class_sizes else "even"}
 
 
 def own_settings(dataset: Dataset, device: torch.device, config: Config) -> dict[str, Any]:
-    """Return the network, the augmentation and the image size for user data, by key."""
+    """Return the network, the augmentation and the image size for user data without a backbone, by key."""
     if dataset.has_features:
-        return {"network": "mlp", "augment": "features"}
+        return {"augment": "features"}
     size = min(typical_side(dataset), LARGEST_SIDE[device.type])
     chosen = network_and_views(size, device)
     if not config.options.method().uses_labels and chosen["augment"] in ("cifar", "tiny"):
         chosen["augment"] = "simclr"  # its views differ more from each other
     return {"image_size": size, **chosen}
+
+
+def usual_backbone(config: Config, dataset: Dataset, requested: dict[str, Any]) -> str:
+    """Return the backbone for data if the user names none: for own photos the default one, if it is installed."""
+    wants_another_network = requested.keys() & {"network", "start", "start_steps", "image_size"}
+    takes_it = config.recipe == "own" and not dataset.has_features and not wants_another_network
+    return DEFAULT if takes_it and installed_file(DEFAULT) else NO_BACKBONE
+
+
+def backbone_settings(backbone: Backbone, dataset: Dataset) -> dict[str, Any]:
+    """Return the settings of the images for a backbone, by key. Images in memory keep their size."""
+    side = backbone.description.stored_side if dataset.has_files else typical_side(dataset)
+    size = {"image_size": side} if dataset.has_files else {}
+    return {"backbone": backbone.description.name, "augment": "photos" if side > 96 else "cifar", **size}
+
+
+def feature_settings(config: Config, requested: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings for training on features, by key: the features are good, so begin with their clusters."""
+    if not config.options.method().uses_labels:
+        return {"network": "adapter"}
+    begins = requested.get("network", "adapter") in ("adapter", "identity")
+    return {"network": "adapter", **({"start": CLUSTERS, **FEATURE_TRAINING} if begins else {})}
 
 
 def batch_sizes(world: OpenWorld) -> dict[str, int]:

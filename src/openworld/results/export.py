@@ -68,7 +68,7 @@ class Subject:
     run: RunFolder
     model: Model
     weights: dict[str, Tensor]
-    """Averaged weights as they are in the checkpoint."""
+    """Averaged weights as they are in the checkpoint, and those of the backbone."""
     facts: dict[str, Any]
 
 
@@ -92,7 +92,7 @@ def weights_of(run: RunFolder, model: Model) -> dict[str, Tensor]:
     saved = run.newest_checkpoint(lambda _: None)
     if saved is None or saved.step != model.step:
         raise UserError(f"{run.path} wrote a new checkpoint during the export; run the command again")
-    return saved.tensors("average")
+    return model.all_weights(saved.tensors("average"))
 
 
 def refuse_bad_place(path: Path) -> None:
@@ -279,7 +279,7 @@ def load_exported(path: str | Path, device: str | torch.device = "cpu") -> Model
         classes = Classes(tuple(card["outputs"]), card["num_seen"], card["given_names"])
         shape, step = tuple(card["sample_shape"]), card["step"]
         weights = upgraded_export(from_bytes(content), card["config"])
-        return Model.restored(config, classes, shape, weights, step, torch.device(device))
+        return Model.restored(config, classes, shape, weights, step, torch.device(device), card.get("backbone"))
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:

@@ -32,6 +32,7 @@ def facts_of(run: RunFolder, model: Model) -> dict[str, Any]:
         "generated_by": GENERATED_BY,
         "data": Path(config.data).name,
         "network": config.training.network,
+        "backbone": model.backbone,
         "sample_shape": list(model.sample_shape),
         "preprocessing": preprocessing(model),
         "views": config.training.augment,

@@ -18,12 +18,13 @@ from openworld.core.errors import UserError
 from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.contact_sheet import Row, contact_sheet
 from openworld.data.dataset import Dataset
-from openworld.data.problem import OpenWorld, load_problem
+from openworld.data.problem import OpenWorld
 from openworld.nets.features import extract
 from openworld.runs.classes import Classes
 from openworld.runs.evaluation import load_average
 from openworld.runs.folder import RunFolder
 from openworld.runs.outputs import TopPrediction, class_probabilities, outputs_of, top_predictions
+from openworld.runs.world import open_world
 
 FILE = "to-label.csv"
 USUAL = 50
@@ -72,7 +73,7 @@ def suggest(
         warn: called with each warning.
     """
     config, classes = run.config(), Classes.of(run)
-    world = load_problem(config, runtime, run.split(), dataset)
+    world = open_world(config, runtime, run, dataset)
     data, most = world.training, min(len(world.training.unlabelled), MOST)
     number = min(USUAL, most) if number is None else number
     if not 1 <= number <= most:
@@ -218,5 +219,5 @@ def draw_sheet(path: Path, found: Suggestions) -> None:
             in_row = lines[start : start + IN_A_ROW]
             index = torch.tensor([found.chosen[line].position for line in in_row])
             numbers = ", ".join(str(line + 2) for line in in_row)  # A spreadsheet counts from 1, the header included.
-            rows.append(Row(f"{guess} (lines {numbers})", list(found.world.training.unlabelled.take(index))))
+            rows.append(Row(f"{guess} (lines {numbers})", list(found.world.images["unlabelled"].take(index))))
     contact_sheet(rows).save(path, "PNG")

@@ -10,7 +10,7 @@ from torch import Tensor
 from openworld.compute.runtime import Runtime
 from openworld.core.config import Config
 from openworld.core.errors import UserError, named
-from openworld.data.problem import OpenWorld, TrainingSet, Truth, load_problem
+from openworld.data.problem import OpenWorld, TrainingSet, Truth
 from openworld.nets.building import inference_network
 from openworld.nets.features import extract
 from openworld.nets.network import Network
@@ -25,6 +25,7 @@ from openworld.ops.metrics import (
 from openworld.ops.probes import linear_probe_accuracy, neighbours_accuracy
 from openworld.runs.checkpoint import Checkpoint
 from openworld.runs.folder import RunFolder
+from openworld.runs.world import backbone_of, open_world
 
 
 @torch.no_grad()
@@ -106,7 +107,7 @@ def probe_features(network: Network, world: OpenWorld) -> dict[str, float] | Non
 def evaluate_run(run: RunFolder, part: str | None, runtime: Runtime, warn: Callable[[str], None]) -> dict[str, Any]:
     """Evaluate the averaged model of a run's newest checkpoint."""
     config = run.config()
-    world = load_problem(config, runtime, run.split())
+    world = open_world(config, runtime, run)
     part = part or world.evaluated_part
     if part and part not in world.truths:
         raise UserError(f"{config.data} has no {part} part; leave {named('part')} out")
@@ -141,9 +142,9 @@ def load_average(
     if shape is None or class_names is None:
         missing = "the sample shape or the class names"
         raise UserError(f"{run.path}: split.json lacks {missing}; train the run again with this version")
-    weights = saved.tensors("average")
+    weights, backbone = saved.tensors("average"), backbone_of(config, run)
     try:
-        network = inference_network(config, tuple(shape), split.num_seen, len(class_names), weights, device)
+        network = inference_network(config, tuple(shape), split.num_seen, len(class_names), weights, device, backbone)
     except (RuntimeError, KeyError):
         mismatch = "split.json, config.toml and the checkpoint do not match"
         raise UserError(f"{run.path} is damaged: {mismatch}; restore the files or train the run again") from None

@@ -2,7 +2,8 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from safetensors.torch import load as from_bytes
@@ -14,6 +15,7 @@ from openworld.core.config_files import parsed_toml, restored_config, write_toml
 from openworld.core.formats import upgraded_export
 from openworld.data.augment import Family, family
 from openworld.data.split import Split
+from openworld.nets.backbones import Backbone, Description
 from openworld.nets.building import inference_network
 from openworld.nets.network import Network
 from openworld.ops.rng import generator
@@ -55,9 +57,15 @@ class Model:
         weights: dict[str, Tensor],
         step: int,
         device: torch.device,
+        backbone: dict[str, Any] | None = None,
     ) -> "Model":
-        """Build a model without a run folder. Raise a RuntimeError if the weights belong to another network."""
-        network = inference_network(config, sample_shape, classes.num_seen, len(classes.outputs), weights, device)
+        """Build a model without a run folder. Raise a RuntimeError if the weights belong to another network.
+
+        `weights` are those of `all_weights`, and `backbone` is the description of the backbone in them.
+        """
+        empty = Backbone(Description.of(backbone)) if backbone else None
+        sizes = classes.num_seen, len(classes.outputs)
+        network = inference_network(config, sample_shape, *sizes, weights, device, empty)
         return cls._from_network(network, config, classes, sample_shape, step)
 
     @classmethod
@@ -70,6 +78,16 @@ class Model:
     @property
     def takes_images(self) -> bool:
         return len(self.sample_shape) == 3
+
+    @property
+    def backbone(self) -> dict[str, Any] | None:
+        """The description of the backbone, or None if there is none."""
+        return asdict(self.network.backbone.description) if self.network.backbone else None
+
+    def all_weights(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the weights of a checkpoint together with those of the backbone, if the checkpoint lacks them."""
+        of_backbone = self.network.backbone.state_dict() if self.network.backbone else {}
+        return {f"backbone.{name}": value.cpu().contiguous() for name, value in of_backbone.items()} | weights
 
     @torch.no_grad()
     def probabilities(self, samples: Tensor) -> Tensor:
@@ -110,12 +128,15 @@ class PackedModel:
     weights: bytes
     """The weights of the averaged network as safetensors."""
     step: int
+    backbone: dict[str, Any] | None = None
+    """The description of the backbone, whose weights are among the others; None without a backbone."""
 
     @classmethod
     def of(cls, run: RunFolder) -> "PackedModel":
         """Pack the model of a finished run. Raise a UserError if the run has no undamaged checkpoint."""
-        saved = find_checkpoint(run, warnings.warn)
-        return cls(write_toml(run.config()), run.split(), to_bytes(saved.tensors("average")), saved.step)
+        model = Model.load(run, torch.device("cpu"), warnings.warn)
+        weights = model.all_weights(find_checkpoint(run, warnings.warn).tensors("average"))
+        return cls(write_toml(run.config()), run.split(), to_bytes(weights), model.step, model.backbone)
 
     def model(self, device: torch.device) -> Model:
         """Unpack the model."""
@@ -125,4 +146,4 @@ class PackedModel:
         split, facts = Split.from_json(self.split, where)
         classes = Classes(tuple(facts["class_names"]), split.num_seen)
         weights = upgraded_export(from_bytes(self.weights), tree)
-        return Model.restored(config, classes, tuple(facts["sample_shape"]), weights, self.step, device)
+        return Model.restored(config, classes, tuple(facts["sample_shape"]), weights, self.step, device, self.backbone)

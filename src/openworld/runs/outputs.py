@@ -16,12 +16,13 @@ from torch import Tensor
 from openworld.compute.runtime import Runtime
 from openworld.core.config import Config
 from openworld.data.batches import Batches
-from openworld.data.problem import OpenWorld, load_problem
+from openworld.data.problem import OpenWorld
 from openworld.nets.network import Network
 from openworld.ops.uncertainty import measure_uncertainty
 from openworld.runs.classes import Classes
 from openworld.runs.evaluation import load_average, predict_logits
 from openworld.runs.folder import RunFolder
+from openworld.runs.world import open_world
 
 FILE = "outputs.safetensors"
 PARTS, TENSORS = ("unlabelled", "test"), ("logits", "uncertainty", "truth")
@@ -86,7 +87,7 @@ def outputs_of(
     if stored is not None:
         return stored
     config = run.config()
-    world = world or load_problem(config, runtime, run.split())
+    world = world or open_world(config, runtime, run)
     network, _ = load_average(run, config, runtime.device, warn)
     method = config.options.method()
     batches = Batches(world.training, config.training, config.seed, method.views(config), method.uses_labels)

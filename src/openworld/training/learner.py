@@ -1,5 +1,6 @@
 """The learner: everything that changes during training, and one training step."""
 
+import copy
 import functools
 import sys
 from pathlib import Path
@@ -16,8 +17,10 @@ from openworld.core.errors import named
 from openworld.data.batches import Batches, Drawn
 from openworld.data.problem import TrainingSet
 from openworld.methods.base import Method
+from openworld.nets.backbones import Backbone
+from openworld.nets.bodies import Adapter
 from openworld.nets.building import network_of
-from openworld.nets.features import clustered_head
+from openworld.nets.features import begin_with_clusters
 from openworld.nets.inference import inference_copy
 from openworld.nets.network import Network
 from openworld.ops.rng import generator
@@ -28,6 +31,8 @@ from openworld.training.average import Average
 from openworld.training.meter import Meter
 from openworld.training.optimiser import Optimiser
 
+PACE_OF_BACKBONE = Pace(rate=0.1)
+"""The last blocks of a backbone learn slower than the rest, which is what GCD does too."""
 RECALIBRATION_BATCHES = 8
 """Number of batches on which the BatchNorm statistics of the averaged model are measured."""
 
@@ -39,15 +44,24 @@ class Learner:
     read a checkpoint.
     """
 
-    def __init__(self, config: Config, data: TrainingSet, runtime: Runtime):
+    def __init__(self, config: Config, data: TrainingSet, runtime: Runtime, backbone: Backbone | None = None):
+        """Build the network and everything else.
+
+        Args:
+            config: the configuration of the run.
+            data: the training set.
+            runtime: the device and how data gets to it.
+            backbone: the backbone whose last blocks are trained, if the training set contains images for it.
+        """
         set_up(runtime.device, runtime.compile, runtime.deterministic)
         method_class, training = config.options.method(), config.training
         method_class.refuse(config, data)
         self.training = training
         views = method_class.views(config)
         self.batches = Batches(data, training, config.seed, views, method_class.uses_labels)
-        network = network_of(config, data.shown_shape, data.num_seen, data.num_classes, data.mean, data.std)
-        self.network = network.to(data.device)
+        backbone = copy.deepcopy(backbone) if data.has_images else None
+        self.trained_of_backbone = backbone.last_blocks(training.finetune) if backbone else []
+        self.network = new_network(config, data, backbone).to(data.device)
         self.average = Average(self.network, training)
         self.method = method_class(config, data)
         check_no_parameters(self.method)
@@ -106,6 +120,9 @@ class Learner:
 
     def pace(self, name: str) -> Pace | None:
         """Return how fast a parameter of the network is trained, by its name. None: the optimiser does not train it."""
+        if name.startswith("backbone."):
+            parameter = self.network.get_parameter(name)
+            return PACE_OF_BACKBONE if any(parameter is each for each in self.trained_of_backbone) else None
         return None if name.startswith(self.method.fitted) else self.method.pace(name)
 
     def learning_rate(self, step: int) -> float:
@@ -184,9 +201,23 @@ class Learner:
         """Initialise the head by clusters of the features. A random head would have to find these classes first."""
         data = self.batches.data
         source = generator(self.batches.seed, "clusters", device=data.device)
-        centres = clustered_head(inference_copy(self.average.network), data, source)
+        found = inference_copy(self.average.network)
+        centres, sizes = begin_with_clusters(found, data, source)
         for network in (self.network, self.average.network):
+            if isinstance(network.body, Adapter):
+                network.body.load_state_dict(found.body.state_dict())
             self.method.begin(network.head, centres)
+        if data.trust < 1:
+            self.method.assume(sizes)
+
+
+def new_network(config: Config, data: TrainingSet, backbone: Backbone | None) -> Network:
+    """Return the network for a training set. Through a backbone, it gets the features that the backbone gives."""
+    shape, mean, std = data.shown_shape, data.mean, data.std
+    if backbone:
+        shape, mean, std = (backbone.num_features,), torch.zeros(1), torch.ones(1)
+        mean, std = (each.expand(shape).contiguous() for each in (mean, std))
+    return network_of(config, shape, data.num_seen, data.num_classes, mean, std, backbone)
 
 
 def check_no_parameters(method: Method) -> None:

@@ -8,11 +8,12 @@ import torch
 from openworld.compute.cuda_graphs import CALLS_BEFORE_CAPTURE
 from openworld.compute.device import describe
 from openworld.compute.runtime import Runtime
-from openworld.core.config import FEATURES_RUN, Config
+from openworld.core.config import CLUSTERS, FEATURES_RUN, Config
 from openworld.core.errors import UserError, named
 from openworld.core.progress import ProgressDisplay
 from openworld.core.signals import StopSignals
-from openworld.data.problem import OpenWorld, load_problem
+from openworld.data.problem import OpenWorld
+from openworld.nets.backbones import keep
 from openworld.nets.inference import inference_copy
 from openworld.nets.network import Network
 from openworld.runs.checkpoint import Checkpoint
@@ -20,6 +21,8 @@ from openworld.runs.classes import Classes
 from openworld.runs.evaluation import evaluate_part, probe_features, progress_scores
 from openworld.runs.folder import RunFolder
 from openworld.runs.outputs import class_sizes, compute_outputs, write_outputs, write_predictions
+from openworld.runs.world import backbone_of, open_world
+from openworld.training.first_clusters import agreement, keep_the_better
 from openworld.training.learner import Learner
 from openworld.training.meter import Meter
 
@@ -41,21 +44,25 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
         world: the problem of the configuration, if the caller has loaded it already.
     """
     # 1. Load the data and build everything that training changes.
-    world = world or load_problem(config, runtime, run.split())
+    world, backbone = world or open_world(config, runtime, run), backbone_of(config, run)
     training, device = config.training, runtime.device
-    learner = Learner(config, world.training, runtime)
+    learner = Learner(config, world.training, runtime, backbone)
     display = ProgressDisplay(training.steps, learner.batches.rows, runtime.quiet)
     warn_about_setup(config, world, display)
 
-    # 2. Resume from a checkpoint, or start from the weights of another run (--start), or from random weights.
+    # 2. Resume from a checkpoint, or start from the weights of another run, from clusters, or from random weights.
     saved = run.newest_checkpoint(display.warn)
-    start = run.start(training.start) if training.start and saved is None else None
+    start = run.start(training.start) if training.start not in (None, CLUSTERS) and saved is None else None
     if start:
         load_start(start, learner, world, display)
+    elif training.start == CLUSTERS and saved is None:
+        learner.begin_with_clusters()
 
     with run.lock_for_training(config, world.split_json(), device), StopSignals() as stop, display:
         if start:
             run.record_start(start)
+        if backbone:
+            keep(backbone, run.path)
         clock = start_or_resume(learner, run, saved, display)
         first_timed_step = learner.step + CALLS_BEFORE_CAPTURE + 1  # earlier steps compile and set up: they are slow
 
@@ -63,6 +70,9 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
         if not learner.method.makes_steps:
             record_epoch(learner, learner.end_epoch(), world, run, clock)
             learner.save(run)
+
+        if training.start == CLUSTERS and saved is None:
+            record_epoch(learner, learner.inference_average(), world, run, clock)
 
         # 4. All other methods make steps.
         while learner.step < training.steps:
@@ -88,12 +98,15 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
                 run.record_seconds(clock.seconds())
                 stop.obey(learner.step)
 
-        # 5. Write the results. `obey` ends training here too if a signal has arrived in the meantime.
+        # 5. A run that began with clusters must not end worse.
+        keeps_first = training.start == CLUSTERS and keep_the_better(learner, run, display)
+
+        # 6. Write the results. `obey` ends training here too if a signal has arrived in the meantime.
         stop.obey(learner.step)
         average = learner.inference_average()
         sizes = write_outputs_and_predictions(average, world, learner, config, run)
         stop.obey(learner.step)
-        summary = summarise(learner, average, world, sizes, config, run, clock)
+        summary = summarise(learner, average, world, sizes, config, run, clock, keeps_first)
         stop.obey(learner.step)  # this run is finished, but the caller might start another one from it
         return summary
 
@@ -193,6 +206,7 @@ def record_epoch(learner: Learner, average: Network, world: OpenWorld, run: RunF
         "seconds": clock.seconds(),
         **({"lr": learner.learning_rate(learner.step - 1)} if learner.step else {}),
         **learner.meter.means(),
+        **({"agreement": agreement(average, learner.batches)} if learner.training.start == CLUSTERS else {}),
         "average": scores_of(average),
         "student": scores_of(inference_copy(learner.network)),
     }
@@ -222,6 +236,7 @@ def summarise(
     config: Config,
     run: RunFolder,
     clock: Clock,
+    keeps_first: bool = False,
 ) -> dict[str, Any]:
     """Write and return the summary: the accuracies of the averaged model after the last step, and what was trained.
 
@@ -250,6 +265,8 @@ def summarise(
         "prior": problem.prior,
         "method": config.method,
         "start": config.training.start,
+        "keeps_first_clusters": keeps_first,
+        "backbone": config.training.backbone,
         "recipe": config.recipe,
         "switches": config.switched_off(),
         "device": describe(world.training.device),

@@ -11,7 +11,7 @@ from openworld.compute.runtime import Runtime
 from openworld.core.config import Config
 from openworld.core.errors import UserError
 from openworld.data.opening import reopen_dataset
-from openworld.data.problem import OpenWorld, load_problem
+from openworld.data.problem import OpenWorld
 from openworld.ops.metrics import confusion_matrix
 from openworld.results.report.confusion import Confusion
 from openworld.runs.classes import Classes
@@ -19,6 +19,7 @@ from openworld.runs.evaluation import scores_of_counts
 from openworld.runs.folder import RunFolder
 from openworld.runs.model import Model
 from openworld.runs.outputs import PARTS, Outputs, class_probabilities, outputs_of
+from openworld.runs.world import open_world
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Facts:
     @property
     def images(self) -> bool:
         """Whether the samples are images and the data is available."""
-        return self.world is not None and len(self.world.training.unlabelled.shape) == 3
+        return self.world is not None and len(self.world.sample_shape) == 3
 
     def confusion(self, part: str | None) -> Confusion | None:
         """Return the confusion matrix of a part, or None if none of its true classes is known."""
@@ -117,7 +118,7 @@ def collect(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> Fa
     config, (split, facts) = run.config(), run.split_and_facts()
     classes = Classes.of(run)
     summary = run.summary() or {}
-    world, true_names = _data_of(config, run.split(), runtime, note)
+    world, true_names = _data_of(run, config, runtime, note)
     outputs = _outputs_of(run, runtime, note, world)
     model = _model_of(run, runtime, note) if world or not summary else None
     if model and not summary and model.step == config.training.steps:
@@ -150,12 +151,12 @@ def collect(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> Fa
 
 
 def _data_of(
-    config: Config, split: str, runtime: Runtime, note: Callable[[str], None]
+    run: RunFolder, config: Config, runtime: Runtime, note: Callable[[str], None]
 ) -> tuple[OpenWorld | None, tuple[str, ...]]:
     """Return the data of a run and the names of its true classes, or None and no names if the data is missing."""
     try:
         dataset = reopen_dataset(config.data, runtime.data_dir)
-        return load_problem(config, runtime, split, dataset), dataset.class_names
+        return open_world(config, runtime, run, dataset), dataset.class_names
     except (UserError, OSError) as error:
         note(f"the report has no images and no map, because the data is not available: {error}")
         return None, ()

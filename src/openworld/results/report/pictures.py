@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from openworld.data.problem import OpenWorld
+from openworld.nets.features import unit_features
 from openworld.ops.rng import derived_seed
 from openworld.runs.model import Model
 
@@ -37,7 +38,7 @@ def take(world: OpenWorld, samples: Sequence[Sample]) -> list[Image.Image]:
     """Return the images of samples at the size that the network gets."""
     pictures: dict[Sample, Image.Image] = {}
     for part, rows in _rows(world, samples):
-        pixels = world.truths[part].samples.take(rows).cpu().permute(0, 2, 3, 1).numpy()
+        pixels = world.images[part].take(rows).cpu().permute(0, 2, 3, 1).numpy()
         for position, image in zip(rows.tolist(), pixels, strict=True):
             pictures[part, position] = Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
     return [pictures[sample] for sample in samples]
@@ -96,7 +97,8 @@ def features_of(world: OpenWorld, model: Model, samples: Sequence[Sample]) -> np
     """Return the features (N, D) of samples, in their order."""
     found: dict[Sample, Tensor] = {}
     for part, rows in _rows(world, samples):
-        features = model.features(world.truths[part].samples.take(rows)).cpu()
+        samples_taken = world.truths[part].samples.take(rows)
+        features = unit_features(model.network, samples_taken, world.training.family).cpu()
         found.update(zip(((part, position) for position in rows.tolist()), features, strict=True))
     return torch.stack([found[sample] for sample in samples]).numpy()
 

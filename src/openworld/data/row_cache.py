@@ -1,7 +1,7 @@
-"""A cache of decoded images on disk. The content of an image file is the key of its pixels.
+"""A cache of rows on disk. The content of an image is the key of its row: its pixels, or its features.
 
-Each image size has its own cache: rows.bin holds the pixels, keys.bin the sha256 of the file behind each row. A key is
-written after its row is safely on disk. A crash can therefore leave only a row without a key, which is overwritten.
+rows.bin holds the rows, keys.bin the sha256 of the image behind each row. A key is written after its row is safely on
+disk. A crash can therefore leave only a row without a key, which is overwritten.
 """
 
 import os
@@ -20,12 +20,11 @@ FREE_BYTES_LEFT = 2**30
 """Bytes that stay free, because a cache must not fill the disk."""
 
 
-class PixelCache:
-    """Rows of `size` x `size` RGB pixels, stored channel by channel."""
+class RowCache:
+    """Rows of `row_bytes` bytes in a folder."""
 
-    def __init__(self, folder: Path, size: int):
-        self.folder = folder / "pixels-1" / str(size)  # increase the number when decoding changes
-        self.row_bytes = size * size * 3
+    def __init__(self, folder: Path, row_bytes: int):
+        self.folder, self.row_bytes = folder, row_bytes
         self.rows_path, self.keys_path = self.folder / "rows.bin", self.folder / "keys.bin"
 
     def has_room_for(self, rows: int) -> bool:
@@ -66,6 +65,11 @@ class PixelCache:
             file.write(b"".join(keys))
             file.flush()
             os.fsync(file.fileno())
+
+
+def pixel_cache(folder: Path, size: int) -> RowCache:
+    """Return the cache for `size` x `size` RGB pixels, stored channel by channel. Each size has its own cache."""
+    return RowCache(folder / "pixels-1" / str(size), size * size * 3)  # increase the number when decoding changes
 
 
 def read_rows(rows_path: Path, rows: list[int], row_bytes: int, out: memoryview) -> None:

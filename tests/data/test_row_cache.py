@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from openworld.data import pixel_cache as module
-from openworld.data.pixel_cache import KEY_BYTES, NO_KEY, PixelCache, read_rows, write_row
+from openworld.data import row_cache as module
+from openworld.data.row_cache import KEY_BYTES, NO_KEY, RowCache, pixel_cache, read_rows, write_row
 
 SIZE = 2
 ROW = SIZE * SIZE * 3
@@ -16,9 +16,9 @@ def key(number: int) -> bytes:
     return bytes([number]) * KEY_BYTES
 
 
-def filled(numbers: list[int]) -> PixelCache:
+def filled(numbers: list[int]) -> RowCache:
     """A cache that holds, for each number, a row of that byte."""
-    cache = PixelCache(Path("cache"), SIZE)
+    cache = pixel_cache(Path("cache"), SIZE)
     assert cache.has_room_for(len(numbers))
     with cache.writing() as first:
         put(cache, first, numbers)
@@ -26,13 +26,13 @@ def filled(numbers: list[int]) -> PixelCache:
     return cache
 
 
-def put(cache: PixelCache, first: int, numbers: list[int]) -> None:
+def put(cache: RowCache, first: int, numbers: list[int]) -> None:
     with cache.rows_path.open("r+b", buffering=0) as file:
         for row, number in enumerate(numbers):
             write_row(file, first + row, bytes([number]) * ROW)
 
 
-def read(cache: PixelCache, rows: list[int]) -> list[int]:
+def read(cache: RowCache, rows: list[int]) -> list[int]:
     out = bytearray(len(rows) * ROW)
     read_rows(cache.rows_path, rows, ROW, memoryview(out))
     assert all(len(set(out[start : start + ROW])) == 1 for start in range(0, len(out), ROW))
@@ -69,7 +69,7 @@ def test_a_key_that_was_cut_short_is_dropped():
 
 
 def test_broken_images_leave_a_hole_that_nothing_finds():
-    cache = PixelCache(Path("cache"), SIZE)
+    cache = pixel_cache(Path("cache"), SIZE)
     assert cache.has_room_for(2)
     with cache.writing() as first:
         put(cache, first, [1, 2])
@@ -79,16 +79,16 @@ def test_broken_images_leave_a_hole_that_nothing_finds():
 
 def test_sizes_have_stores_of_their_own():
     filled([5])
-    assert PixelCache(Path("cache"), SIZE + 1).find() == {}
+    assert pixel_cache(Path("cache"), SIZE + 1).find() == {}
 
 
 def test_a_full_disk_or_a_folder_that_cannot_be_written_has_no_room(monkeypatch):
-    cache = PixelCache(Path("cache"), SIZE)
+    cache = pixel_cache(Path("cache"), SIZE)
     usage = module.shutil.disk_usage(".")
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage._replace(free=module.FREE_BYTES_LEFT + ROW))
     assert not cache.has_room_for(1)
     Path("file").write_text("")
-    assert not PixelCache(Path("file"), SIZE).has_room_for(0)
+    assert not pixel_cache(Path("file"), SIZE).has_room_for(0)
 
 
 def test_rows_that_are_gone_are_named():
