@@ -3,11 +3,10 @@
     python shared/photo-sets/make.py pets-7 GITDIR --match /images/ --class-from name --per 60 --labels 15 --classes 37
     python benchmarks/own_photos.py own-photos-pets pets-7 pets-8 pets-9
 
-SET is a folder of photos with labelled/, unlabelled/ and test/, and SET.csv holds the truth (columns path, truth) of the
-unlabelled photos. Each set is trained as a user would, with the number of classes given: `openworld train SET
---num-classes K`, or with the flags after `--`. Writes benchmarks/results/NAME.json: seen / novel / all accuracy on the
-test photos (strict) of the run, of the clusters that it began with, and of what a person would do instead with the same
-features: see `ALTERNATIVES`. Every set is recorded as soon as it is done.
+SET is a folder of photos with labelled/, unlabelled/ and test/. Each set is trained as a user would, with the number of
+classes given: `openworld train SET --num-classes K`. Writes benchmarks/results/NAME.json: seen / novel / all accuracy on
+the test photos (strict) of the run, of the clusters that it began with, and of what a person would do instead with the
+same features: see `ALTERNATIVES`. Every set is recorded as soon as it is done.
 """
 
 import argparse
@@ -97,7 +96,7 @@ def semi_supervised_k_means(found: Features, rounds: int = 50) -> np.ndarray:
 
 
 def nearest_centroid(found: Features) -> np.ndarray:
-    """The nearest mean of a seen class, unless it is farther than 95% of the labelled photos are; k-means of the rest."""
+    """The nearest mean of a seen class, unless it is farther than most labelled photos are; k-means of the rest."""
     seen = np.stack([found.labelled[found.labels == label].mean(axis=0) for label in range(found.num_seen)])
     limit = np.quantile(squared_distances(found.labelled, seen)[np.arange(len(found.labels)), found.labels], 0.95)
     distances = squared_distances(found.test, seen)

@@ -11,7 +11,7 @@ import torch
 from openworld.compute.cuda_graphs import CALLS_BEFORE_CAPTURE
 from openworld.compute.device import synchronize
 from openworld.compute.runtime import Runtime
-from openworld.core.config import Config
+from openworld.core.config import CLUSTERS, Config
 from openworld.core.errors import UserError, named
 from openworld.core.fields import replace
 from openworld.data.problem import OpenWorld, TrainingSet
@@ -23,8 +23,8 @@ from openworld.training.learner import Learner
 
 OWN_MINUTES, FEATURES_MINUTES = 5.0, 1.5
 """Default length of training on user data, and of a run on it that only learns features."""
-MOST_PASSES = 200
-"""Upper limit of passes over the unlabelled samples. More passes do not help."""
+MOST_PASSES, PASSES_FROM_CLUSTERS = 200, 20
+"""Upper limit of passes over the unlabelled samples, and the same for a run that begins with clusters of features."""
 FEWEST_STEPS, FEWEST_ROWS = 20, 8
 PASSES_AND_VIEWS = ((10, 10), (10, 5), (5, 5), (4, 3), (2, 2))
 """Pairs of epochs and uncertainty views. The first pair that leaves enough time for training steps is used."""
@@ -106,11 +106,17 @@ def fit_to_time(
     if "epoch_steps" in requested:  # then each step includes its part of the passes of an epoch
         epochs, step_seconds = 0, step_seconds + seconds_of_epoch(views) / config.training.epoch_steps
     passes = seconds_of_passes(epochs, views)
-    most = max(500, MOST_PASSES * num_train // config.training.batch_unlabelled)
+    most = most_steps(config, num_train)
     steps = min(max(FEWEST_STEPS, int((seconds - passes) / step_seconds)), most)
     chosen = {"steps": steps, "epoch_steps": -(-steps // max(epochs, 1)), "uncertainty_views": views}
     chosen = {name: value for name, value in chosen.items() if name not in requested}
     return replace(config, chosen), steps * step_seconds + passes
+
+
+def most_steps(config: Config, num_train: int) -> int:
+    """Return the number of steps after which more of them do not help."""
+    fewest, passes = (100, PASSES_FROM_CLUSTERS) if config.training.start == CLUSTERS else (500, MOST_PASSES)
+    return max(fewest, passes * num_train // config.training.batch_unlabelled)
 
 
 def measure_costs(config: Config, data: TrainingSet, runtime: Runtime) -> Costs:

@@ -1,5 +1,6 @@
 """The plan of a run: its configuration, the open-world problem, and a description of both."""
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,8 @@ class Opened:
     world: OpenWorld
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings that were decided when the data was opened, by key."""
+    seconds: float = 0.0
+    """How long the images took to go through a backbone."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,9 @@ def open_problem(
     num_random = training.backbone_views
     if "backbone_views" not in requested:
         num_random = affordable_views(world, backbone, training.augment, 60 * (minutes or OWN_MINUTES))
+    began = time.monotonic()
     world = with_features(world, backbone, num_random, training.augment, runtime.quiet)
-    return Opened(dataset, world, {"backbone_views": num_random})
+    return Opened(dataset, world, {"backbone_views": num_random}, time.monotonic() - began)
 
 
 def plan_run(

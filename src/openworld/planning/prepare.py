@@ -16,6 +16,8 @@ from openworld.planning.pretraining import learn_features, plan_features
 from openworld.planning.settings import recipe_config, with_absolute_paths, with_keys
 from openworld.runs.folder import ESTIMATE_FILES, RunFolder
 
+FEWEST_MINUTES = 0.1
+"""Minutes that are left for training if a backbone took longer than all of them."""
 SHARE_TO_COUNT, SHARE_TO_BEGIN = 0.25, 0.5
 """Proportion of the minutes for learning features: only to count the classes, or to start the run from them."""
 
@@ -43,6 +45,8 @@ def prepare_run(
             f"{named('minutes')} has no effect: {method} is fitted once, without training steps; leave it out"
         )
     opened = open_problem(requested, runtime, dataset, minutes)
+    if minutes is not None:
+        minutes = max(minutes - opened.seconds / 60, FEWEST_MINUTES)
     if not estimates_classes and not learns_features:
         plan = plan_run(requested, opened, runtime, minutes)
         delete_estimate(out)
