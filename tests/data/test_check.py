@@ -82,12 +82,12 @@ def test_the_command_prints_a_report_and_says_by_its_exit_code_whether_files_are
 
 
 def test_what_is_no_image_by_its_name_is_counted_and_breaks_nothing(photos, capsys):
-    (photos / "unlabelled/a.heic").write_text("a photo, but not one that can be read here")
+    (photos / "unlabelled/a.cr2").write_text("a photo, but not one that can be read here")
     assert run("data", "check", photos, "--workers", 0) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ignored: ")]
-    assert "1 .heic" in line
+    assert "1 .cr2" in line
     assert run("data", "check", photos, "--workers", 0, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["left_out"] == ["unlabelled/a.heic"]
+    assert json.loads(capsys.readouterr().out)["left_out"] == ["unlabelled/a.cr2"]
 
 
 def test_a_contact_sheet_shows_every_class(photos, capsys):

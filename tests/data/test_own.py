@@ -85,7 +85,7 @@ class TestFolder:
         assert dataset.train.content.paths == SOUND_FOLDER
         others = ("labelled/README.txt", "labelled/cat/notes.md", "unlabelled/1.\udce9", "unlabelled/phone/1.HEIC")
         assert dataset.left_out == (*others, "unlabelled/png")
-        expected = "5 files of other kinds: 1 .txt, 1 .md, 1 .?, 1 .heic, 1 without an extension"
+        expected = "5 files of other kinds: 1 .txt, 1 .md, 1 .?, 1 .cr2, 1 without an extension"
         assert kinds_of(dataset.left_out) == expected
 
     def test_the_name_of_the_working_directory(self, tmp_path, monkeypatch):
@@ -123,9 +123,9 @@ class TestFolder:
             (("labelled/cat/1.png", "unlabelled/1.png"), "", ["only one class", "(cat)", "at least 2"]),
             (SOUND_FOLDER[:2], "", ["unlabelled/ is missing", "labelled/<class>/", ".csv", ".npz"]),
             (
-                (*SOUND_FOLDER[:2], "unlabelled/x.heic", "unlabelled/y.HEIC"),
+                (*SOUND_FOLDER[:2], "unlabelled/x.cr2", "unlabelled/y.CR2"),
                 "/unlabelled",
-                ["no images", "2 .heic", ".jpg, "],
+                ["no images", "2 .cr2", ".jpg, "],
             ),
             ((*SOUND_FOLDER, "test/1.png"), "/test/1.png", ["directly in test/", "class"]),
             ((*SOUND_FOLDER, "test/owl/1.txt"), "/test/owl", ["no images", "1 .txt"]),

@@ -79,10 +79,10 @@ def test_a_folder_is_trained_on_and_the_plan_is_printed_first(photos, capsys):
 
 
 def test_the_plan_tells_of_files_that_are_not_taken_for_images(photos, capsys):
-    (photos / "unlabelled/a.heic").touch()
+    (photos / "unlabelled/a.cr2").touch()
     assert run("train", photos, *(argument for argument in TINY if argument != "--quiet")) == 0
     line = capsys.readouterr().err.splitlines()[1]
-    assert line.startswith("left out: 1 file of other kinds: 1 .heic (images end in .bmp, .gif, ")
+    assert line.startswith("left out: 1 file of other kinds: 1 .cr2 (images end in .bmp, .gif, ")
 
 
 def test_without_any_truth_the_sizes_of_the_classes_are_the_result(photos, capsys):

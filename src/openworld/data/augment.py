@@ -68,9 +68,8 @@ def draw_for_views(features_BVD: Tensor, source: Generator) -> Tensor:
 
 
 def stored_view(features_BVD: Tensor, numbers: Tensor) -> Tensor:
-    """Return (B, D) features of one of the random views of each image: all but the first, which is the plain view."""
-    num_random = max(features_BVD.shape[1] - 1, 1)
-    chosen_B = features_BVD.shape[1] - 1 - (numbers[0] * num_random).long()
+    """Return (B, D) features of one of the views of each image."""
+    chosen_B = (numbers[0] * features_BVD.shape[1]).long()
     return features_BVD[torch.arange(len(chosen_B), device=chosen_B.device), chosen_B].float()
 
 

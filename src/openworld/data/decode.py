@@ -14,13 +14,16 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from PIL.ExifTags import Base
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".heif"}
+)
 """Extensions, in lower case, of the files in a folder that openworld reads as images."""
 
 MAX_PIXELS = 1024**3 // 4 // 3
 """Pillow's limit against decompression bombs. This module checks it too, because other libraries may lift Pillow's."""
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")  # MPO files open as the JPEG that they begin with
+_HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 _BILINEAR = Image.Resampling.BILINEAR
 _UPRIGHT = {  # the transposition that undoes each EXIF orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -113,7 +116,11 @@ def _open(content: bytes) -> Image.Image:
     try:
         with warnings.catch_warnings():  # BadImage reports a problem, so Pillow's warnings would repeat it
             warnings.simplefilter("ignore")
-            image = Image.open(io.BytesIO(content), formats=_FORMATS)
+            if content[4:8] == b"ftyp" and content[8:12] in _HEIF_BRANDS:
+                _register_heif()
+                image = Image.open(io.BytesIO(content), formats=("HEIF",))
+            else:
+                image = Image.open(io.BytesIO(content), formats=_FORMATS)
     except UnidentifiedImageError:
         if any(Image.OPEN[name][1](content[:16]) for name in _FORMATS):
             raise BadImage("is damaged: it begins like an image, but its header is not valid") from None
@@ -123,6 +130,15 @@ def _open(content: bytes) -> Image.Image:
     if not image.width * image.height:
         raise BadImage("is empty: it has no pixels")
     return image
+
+
+def _register_heif() -> None:
+    """Let Pillow read the photos of phones (HEIF). The library is in the extra `photos`."""
+    try:
+        import pi_heif
+    except ImportError:
+        raise BadImage("is a HEIF photo, which needs the package pi_heif; run: pip install pi_heif") from None
+    pi_heif.register_heif_opener()
 
 
 def _bomb(pixels: int) -> BadImage:

@@ -127,8 +127,8 @@ def is_image(path: str) -> bool:
 def kinds_of(paths: Iterable[str]) -> str:
     """Count by extension the files that openworld does not read as images.
 
-    >>> kinds_of(["a/1.heic", "a/2.HEIC", "notes"])
-    '3 files of other kinds: 2 .heic, 1 without an extension'
+    >>> kinds_of(["a/1.cr2", "a/2.CR2", "notes"])
+    '3 files of other kinds: 2 .cr2, 1 without an extension'
     """
     extensions = Counter(posixpath.splitext(path)[1].lower() or "without an extension" for path in paths)
     counted = ", ".join(

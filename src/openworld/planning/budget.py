@@ -35,7 +35,7 @@ SHARE_OF_PASSES = 0.3
 def affordable_views(world: OpenWorld, backbone: Backbone, augment: str, seconds: float) -> int:
     """Return how many random views of each image can go through the backbone in their share of the time."""
     source, trial = ViewSource(backbone, augment, world.sample_shape[-1]), world.images["unlabelled"]
-    count = min(len(trial), TRIAL_IMAGES if backbone.mean.is_cuda else TRIAL_IMAGES // 16)
+    count = min(len(trial), TRIAL_IMAGES if backbone.mean.is_cuda else TRIAL_IMAGES // 8)
     images, keys = trial.take(torch.arange(count)), [bytes(8)] * count
     with source.computing():
         pass_seconds = seconds_of(lambda: source.compute(images, keys, 1), backbone.mean.device, enough=1.0)
