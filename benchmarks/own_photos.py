@@ -5,8 +5,8 @@
 
 SET is a folder of photos with labelled/, unlabelled/ and test/. Each set is trained as a user would, with the number of
 classes given: `openworld train SET --num-classes K`. Writes benchmarks/results/NAME.json: seen / novel / all accuracy
-on the test photos (strict) of the run, of the clusters that it began with, and of what a person would do instead with the
-same features: see `ALTERNATIVES`. Every set is recorded as soon as it is done.
+on the test photos (strict) of the run, of the clusters that it began with, and of what a person would do instead with
+the same features: see `ALTERNATIVES`. Every set is recorded as soon as it is done.
 """
 
 import argparse

@@ -57,6 +57,10 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         Number of seen and novel classes together. None assumes as many novel classes as seen classes, or no novel
         classes if every sample has a label. "auto" estimates the number first. The estimate is rough, and takes a
         minute and a half longer for images.
+    backbone : str or None, default=None
+        A pretrained network for images, whose features are classified, as in ``openworld train --backbone``. None uses
+        ``"efficientnet-lite2"`` for coloured photos of 64 pixels or more, if it is installed. ``"none"`` learns from
+        scratch.
     method : str or None, default=None
         The training method, one of those of ``openworld train --method``. None selects the paper's method, ``"trssl"``,
         or that of the recipe in ``settings``.
@@ -118,6 +122,7 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         self,
         num_classes: int | str | None = None,
         *,
+        backbone: str | None = None,
         method: str | None = None,
         steps: int | None = None,
         minutes: float | None = None,
@@ -128,6 +133,7 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         settings: dict[str, Any] | None = None,
     ):
         self.num_classes = num_classes
+        self.backbone = backbone
         self.method = method
         self.steps = steps
         self.minutes = minutes
@@ -230,6 +236,7 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         settings, num_seen, all_labelled = self.settings or {}, int(numbers.max()) + 1, bool((numbers >= 0).all())
         requested = {
             "num_classes": self.num_classes,
+            "backbone": self.backbone,
             "method": self.method,
             "steps": self.steps,
             "minutes": self.minutes,

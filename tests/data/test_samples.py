@@ -24,9 +24,9 @@ from openworld.data.batches import Batches, Views
 from openworld.data.decode import decode
 from openworld.data.loader import Loader
 from openworld.data.own import from_arrays, read_own
-from openworld.data.row_cache import RowCache
 from openworld.data.pool import Pool
 from openworld.data.problem import OpenWorld, load_problem
+from openworld.data.row_cache import RowCache
 from openworld.data.samples import Concatenated, Feeder, InMemory, Streamed
 from openworld.data.worker import read_piece
 from openworld.runs.folder import RunFolder

@@ -18,6 +18,8 @@ from openworld.core.errors import UserError
 if TYPE_CHECKING:
     from openworld.results.predict import Prediction
 
+VIEWS, VIEWS_WITH_BACKBONE = 5, 2
+"""Default number of random views: each of them costs a pass through the network, and a backbone is slow."""
 COLUMNS = ("path", "prediction", "confidence", "uncertainty", "runner_up", "error")
 
 
@@ -37,9 +39,8 @@ def add(commands) -> None:
     parser.add_argument(
         "--views",
         type=whole_number,
-        default=5,
         metavar="N",
-        help="number of random views from which the uncertainty is measured; 0: no uncertainty [5]",
+        help="number of random views from which the uncertainty is measured; 0: no uncertainty [5; 2 with a backbone]",
     )
     parser.add_argument("--workers", type=whole_number, metavar="N", help="processes that decode images [one per core]")
     parser.add_argument("--quiet", action="store_true", help="print no progress")
@@ -55,7 +56,9 @@ def run(parsed: argparse.Namespace) -> int:
     refuse_bad_place(parsed.out)
     runtime = runtime_of(parsed)
     model = Model.load(RunFolder.open(parsed.run), runtime.device, print_warning)
-    total, predictions = predict(model, parsed.images, parsed.views, runtime.workers)
+    usual_views = VIEWS_WITH_BACKBONE if model.backbone else VIEWS
+    views = usual_views if parsed.views is None else parsed.views
+    total, predictions = predict(model, parsed.images, views, runtime.workers)
     as_json = parsed.out.suffix.lower() == ".jsonl" if parsed.out else parsed.json
     failed = []
 

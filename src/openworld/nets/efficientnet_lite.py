@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -102,13 +101,13 @@ def body_of(weights: Mapping[str, Tensor]) -> tuple[str, EfficientNetLite] | Non
     """Return the network whose published weights these are, with its name. None if they are of another network."""
     try:
         ours = folded(weights)
-    except KeyError:
+    except (KeyError, RuntimeError):  # names or shapes differ
         return None
     for name, variant in VARIANTS.items():
         body = EfficientNetLite(variant)
         if {key: value.shape for key, value in body.state_dict().items()} == {k: v.shape for k, v in ours.items()}:
             body.load_state_dict(ours)
-            return name, body.to(memory_format=torch.channels_last)
+            return name, body
     return None
 
 

@@ -12,6 +12,7 @@ from openworld.core.config import (
     NO_BACKBONE,
     Config,
     Problem,
+    Training,
     methods_of,
     refuse_unknown_method,
 )
@@ -30,6 +31,8 @@ from openworld.runs.folder import RunFolder
 
 FEATURE_TRAINING: dict[str, Any] = {"lr": 0.02, "muon": 0.0}
 """Settings of training that begins with clusters of features."""
+SMALLEST_PHOTO = 64
+"""Side in pixels from which own images go through a backbone by default."""
 LARGEST_SIDE = {"cpu": 64, "cuda": 256, "mps": 256}
 """Largest side in pixels to which images of user data are resized. On a GPU it is 256, and a view shows 224 of them."""
 
@@ -122,6 +125,13 @@ def refuse_unused_settings(requested: dict[str, Any], recipe: Config, config: Co
         if value not in (default, from_recipe) and not getattr(config.options, needed):
             setting, other = named(name), named(needed)
             raise UserError(f"{setting} works only with {other}; add {other} or leave {setting} out")
+    has_backbone = config.training.backbone != NO_BACKBONE
+    for name, has_effect, needed in (
+        ("finetune", has_backbone, named("backbone")),
+        ("backbone_views", has_backbone and not config.training.finetune, f"a {named('backbone')} that is not trained"),
+    ):
+        if not has_effect and requested.get(name, getattr(Training, name)) != getattr(Training, name):
+            raise UserError(f"{named(name)} works only with {needed}; leave it out")
     for option in options(*METHODS):
         is_of_other_method = option.section in METHODS.keys() - {*config.methods}
         if is_of_other_method and requested.get(option.key, option.default) != option.default:
@@ -156,9 +166,19 @@ def own_settings(dataset: Dataset, device: torch.device, config: Config) -> dict
 
 def usual_backbone(config: Config, dataset: Dataset, requested: dict[str, Any]) -> str:
     """Return the backbone for data if the user names none: for own photos the default one, if it is installed."""
-    wants_another_network = requested.keys() & {"network", "start", "start_steps", "image_size"}
-    takes_it = config.recipe == "own" and not dataset.has_features and not wants_another_network
+    wants_another_network = requested.keys() & {"network", "start", "start_steps", "image_size", "augment"}
+    takes_it = config.recipe == "own" and has_photos(dataset) and not wants_another_network
     return DEFAULT if takes_it and installed_file(DEFAULT) else NO_BACKBONE
+
+
+def has_photos(dataset: Dataset) -> bool:
+    """Return whether the data are photos that are large enough for a backbone to be better than learning from scratch.
+
+    Images of fewer pixels were tried too: docs/findings.md#finding-small-photos.
+    """
+    content = dataset.train.content
+    is_coloured = isinstance(content, Files) or (content.ndim == 4 and content.shape[3] == 3)
+    return is_coloured and typical_side(dataset) >= SMALLEST_PHOTO
 
 
 def backbone_settings(backbone: Backbone, dataset: Dataset) -> dict[str, Any]:

@@ -123,6 +123,13 @@ def _introduction(facts: dict[str, Any]) -> Iterator[str]:
         f"**novel** classes, which had none and were found among the unlabelled {kind}. "
         f"The weights are the averaged weights of step {facts['step']:,} of {facts['steps']:,}."
     )
+    if facts["backbone"]:
+        backbone = facts["backbone"]
+        yield (
+            f"It contains the pretrained network `{backbone['name']}`, whose features it classifies. Licence of these "
+            f"weights: {backbone['licence']}. Their sha256 before training: `{backbone['sha256']}`. A pretrained network "
+            "has seen many kinds of objects with labels: novel here means without a label in this data."
+        )
     if facts["results"] is None:
         yield "**No result is recorded for these weights**: the run is not finished, or these are not its last weights."
     yield "## Intended use"

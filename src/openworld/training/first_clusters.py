@@ -44,10 +44,10 @@ def keep_the_better(learner: Learner, run: RunFolder, display: ProgressDisplay) 
     """Go back to the first clusters if the agreement is clearly lower now than with them. Return whether it is."""
     lines = run.metrics()
     first, last = lines[0]["agreement"], lines[-1]["agreement"]
-    if first is None or last >= first - standard_error(first, len(learner.batches.held_out)):
+    if first is None or last >= first - standard_error((first + last) / 2, len(learner.batches.held_out)):
         return False
     display.warn(
-        f"training lowered the agreement between views of images that it did not use, from {first:.3f} to {last:.3f}: "
+        f"training lowered the agreement between views of samples that it did not use, from {first:.3f} to {last:.3f}: "
         "the run keeps the clusters that it began with"
     )
     learner.begin_with_clusters()
