@@ -30,8 +30,8 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
 from openworld import train_on
 from openworld.compute.runtime import make_runtime
-from openworld.ops.clusters import FLOOR_OF_LABELS, whitening
 from openworld.ops.metrics import accuracy, confusion_matrix
+from openworld.ops.whitening import within_class_whitening
 from openworld.runs.environment import environment
 from openworld.runs.folder import RunFolder
 from openworld.runs.world import open_world
@@ -65,7 +65,8 @@ def k_means(found: Features) -> np.ndarray:
 def whitened_k_means(found: Features) -> np.ndarray:
     """The same on features that are whitened by their covariance within the seen classes."""
     labelled, everything = torch.from_numpy(found.labelled), torch.from_numpy(found.all)
-    matrix = whitening(labelled, F.one_hot(torch.from_numpy(found.labels)).float(), everything, FLOOR_OF_LABELS)
+    one_hot = F.one_hot(torch.from_numpy(found.labels)).float()
+    matrix = within_class_whitening(labelled, one_hot, everything, floor=1.0)
     parts = found.labelled, found.unlabelled, found.test
     whitened = (F.normalize((torch.from_numpy(part) - everything.mean(dim=0)) @ matrix).numpy() for part in parts)
     labelled, unlabelled, test = whitened

@@ -32,11 +32,8 @@ def test_padding_is_that_of_tensorflow(size, stride, side):
 
 def published(variant: str) -> dict[str, torch.Tensor]:
     """Return random weights as they are published: convolutions without biases, and BatchNorm beside them."""
-    names = {
-        "expand": ("_expand_conv", "_bn0"),
-        "depthwise": ("_depthwise_conv", "_bn1"),
-        "project": ("_project_conv", "_bn2"),
-    }
+    in_a_block = {"expand": ("_expand_conv", "_bn0"), "depthwise": ("_depthwise_conv", "_bn1")}
+    in_a_block["project"] = ("_project_conv", "_bn2")
     weights = {}
     for name, value in EfficientNetLite(VARIANTS[variant]).state_dict().items():
         *place, part, kind = name.split(".")

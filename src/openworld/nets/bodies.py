@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from openworld.nets.resnet import BasicBlock, Bottleneck, ResNet, cifar_stem, standard_stem, strided_stem, tiny_stem
-from openworld.ops.clusters import DIMENSIONS
+from openworld.ops.discovery import DIMENSIONS
 
 Shape = tuple[int, ...]
 """Shape of a sample as the network sees it: (C, H, W) for an image, (D,) for features."""

@@ -12,7 +12,8 @@ from openworld.data.problem import TrainingSet
 from openworld.data.samples import Samples
 from openworld.nets.bodies import Adapter
 from openworld.nets.network import Network
-from openworld.ops.clusters import find_clusters
+from openworld.ops.clusters import cluster, whitened, whitening
+from openworld.ops.discovery import discover
 
 
 @torch.no_grad()
@@ -31,32 +32,38 @@ def unit_features(network: Network, samples: Tensor, family: Family) -> Tensor:
 
 
 @torch.no_grad()
-def clustered_head(network: Network, data: TrainingSet, source: Generator) -> tuple[Tensor, Tensor]:
-    """Return the (K, D) weights of a cosine head that separates the classes, as unit vectors, and the cluster sizes.
+def clustered_head(network: Network, data: TrainingSet, source: Generator) -> Tensor:
+    """Return the (K, D) weights of a cosine head that separates the classes, as unit vectors.
 
-    The seen classes come from the labels, the novel classes from clusters of the features. The network must be in
-    evaluation mode.
+    The seen classes come from the labels, the novel classes from clusters of the features (`ops.clusters.cluster`). The
+    network must be in evaluation mode.
     """
     labelled_LD, unlabelled_UD = (extract(network, part, data.family) for part in (data.labelled, data.unlabelled))
-    found = find_clusters(labelled_LD, data.labels, unlabelled_UD, data.prior, source, data.trust)
+    mean_D, whitening_DD = whitening(labelled_LD, data.labels, unlabelled_UD)
+    labelled_LD, unlabelled_UD = (whitened(part, mean_D, whitening_DD) for part in (labelled_LD, unlabelled_UD))
+    one_hot_LK = F.one_hot(data.labels, data.num_classes).to(labelled_LD)
+    probabilities_UK = cluster(labelled_LD, data.labels, unlabelled_UD, data.prior, source)
+    probabilities_UK = probabilities_UK.clamp(min=1e-6)  # a class with prior 0 needs a vector too
+    means_KD = one_hot_LK.T @ labelled_LD + probabilities_UK.T @ unlabelled_UD
     # The head sees features that are not whitened and not centred. Multiplying by the whitening matrix again gives
     # discriminants for features that are not whitened. Removing the direction of the mean keeps the mean from favouring
     # a class.
-    rows_KD = found.centres_Kd @ found.projection_Dd.T
-    common_D = F.normalize(found.mean_D, dim=0)
-    return F.normalize(rows_KD - (rows_KD @ common_D)[:, None] * common_D), found.sizes_K
+    rows_KD = means_KD @ whitening_DD
+    common_D = F.normalize(mean_D, dim=0)
+    return F.normalize(rows_KD - (rows_KD @ common_D)[:, None] * common_D)
 
 
 @torch.no_grad()
-def begin_with_clusters(network: Network, data: TrainingSet, source: Generator) -> tuple[Tensor, Tensor]:
-    """Set the adapter of the network to the whitening of the classes. Return the weights of a cosine head, and sizes.
+def begin_with_clusters(network: Network, data: TrainingSet, source: Generator) -> tuple[Tensor, Tensor | None]:
+    """Set the adapter of the network to the whitening of the classes that are discovered in its inputs.
 
-    Without an adapter, return what `clustered_head` returns. The network must be in evaluation mode.
+    Return the (K, d) weights of a cosine head, and the (K,) proportions of the classes. Without an adapter, return the
+    weights of `clustered_head`, and None. The network must be in evaluation mode.
     """
     if not isinstance(network.body, Adapter):
-        return clustered_head(network, data, source)
+        return clustered_head(network, data, source), None
     labelled_LD, unlabelled_UD = (inputs_of_adapter(network, part, data) for part in (data.labelled, data.unlabelled))
-    found = find_clusters(labelled_LD, data.labels, unlabelled_UD, data.prior, source, data.trust)
+    found = discover(labelled_LD, data.labels, unlabelled_UD, data.prior, source, data.trust)
     network.body.begin(found.mean_D, found.projection_Dd)
     return found.centres_Kd, found.sizes_K
 

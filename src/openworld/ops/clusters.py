@@ -1,10 +1,10 @@
-"""Find classes in features: whiten them, cluster them with sizes that follow the prior, and whiten them again.
+"""Find classes in features: soft k-means in which the labelled samples fix the centres of the seen classes.
 
-Shapes: L labelled and U unlabelled samples of D features, N of both, S seen classes, K classes (seen first, then
-novel), R runs, d dimensions after whitening.
+Shapes: L labelled and U unlabelled samples of D features, S seen classes, K classes (seen first, then novel), R runs.
 """
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -13,68 +13,31 @@ from torch import Generator, Tensor
 from openworld.compute.compiling import without_compiling
 from openworld.ops.kmeans import add_centres, squared_distances
 from openworld.ops.sinkhorn import order_prior, sinkhorn
+from openworld.ops.whitening import within_class_whitening
 
-RUNS, ROUNDS = 10, 20
-"""Number of runs from different initial centres, of which the best one is used, and of rounds in a run."""
+RUNS = 10
+"""Number of runs from different initial centres. The best run is used."""
+ROUNDS = 30
+"""Number of updates of the novel centres in a run."""
 SOFTNESS = 0.05
 """Temperature of the soft assignment of samples to clusters. Hard assignments get stuck more often."""
 SINKHORN_ITERATIONS = 20
 """Number of Sinkhorn iterations. After only five, the cluster sizes differ so much from the prior that the centres do
 not move."""
-WHITENINGS, ROUNDS_AFTER_WHITENING = 4, 2
-"""How often the features are whitened again by the clusters that were found, and how often the centres move then."""
-FLOOR_OF_LABELS, FLOOR_OF_CLUSTERS = 1.0, 0.3
-"""Added to the covariance within classes, relative to the mean variance of a feature: when only the labelled samples
-measure it, and when all samples do."""
-DIMENSIONS = 256
-"""Number of principal directions that are kept after whitening."""
 
 
-@dataclass(frozen=True)
-class Clusters:
-    """A classifier that was found without training: `argmax_k <normalise((x - mean) @ projection), centres[k]>`."""
+def cluster(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor, prior_K: Tensor, source: Generator) -> Tensor:
+    """Return the (U, K) class probabilities of the unlabelled samples, found by clustering, seen classes first.
 
-    mean_D: Tensor
-    projection_Dd: Tensor
-    """Whitens the classes and keeps the leading principal directions."""
-    centres_Kd: Tensor
-    """One unit vector for each class."""
-    probabilities_UK: Tensor
-    """The classes of the unlabelled samples. Their proportions follow the prior."""
+    This is soft k-means on the unit sphere, with two differences:
 
-    @property
-    def sizes_K(self) -> Tensor:
-        """The proportion of each class among the unlabelled samples."""
-        return self.probabilities_UK.mean(dim=0)
+    - The centres of the seen classes stay at the means of their labelled samples
+      (docs/findings.md#finding-first-clusters).
+    - At the end, the cluster sizes follow the prior. Without this, a seen class would take the near samples of a novel
+      class, and the centre of that novel class would move to a third class
+      (docs/findings.md#finding-clusters-follow-prior).
 
-    def project(self, samples_ND: Tensor) -> Tensor:
-        """Return the (N, d) whitened samples as unit vectors."""
-        return F.normalize((samples_ND - self.mean_D) @ self.projection_Dd)
-
-
-def find_clusters(
-    labelled_LD: Tensor,
-    labels_L: Tensor,
-    unlabelled_UD: Tensor,
-    prior_K: Tensor,
-    source: Generator,
-    trust: float = 1.0,
-) -> Clusters:
-    """Find the classes of the unlabelled samples: the seen ones by the labels, the novel ones by clustering.
-
-    1. Whiten the features by their covariance within the seen classes (`whitening`). Directions that only separate
-       samples of one seen class are unlikely to separate novel classes.
-    2. Cluster the unlabelled samples on the unit sphere. The centres of the seen classes stay at the means of their
-       labelled samples (docs/findings.md#finding-first-clusters). In every round the cluster sizes follow the prior:
-       otherwise a seen class takes the near samples of a novel class, and the centre of that novel class moves to a
-       third class (docs/findings.md#finding-clusters-follow-prior). The best of several runs counts.
-    3. Whiten again, now by the covariance within all classes, which all samples measure, and move all centres. Repeat
-       (docs/findings.md#finding-whiten-again).
-
-    If the prior is only assumed (`trust` below 1), the sizes follow it less strictly in step 3, and step 2 is made
-    twice: strictly, which finds better clusters if the sizes are as assumed, and less strictly, which does if they are
-    not. Of both results the one counts whose samples are more similar to their centres
-    (docs/findings.md#finding-uneven).
+    Use it to initialise the head when the features are good already.
 
     Args:
         labelled_LD: the labelled samples, unit vectors.
@@ -82,125 +45,58 @@ def find_clusters(
         unlabelled_UD: the unlabelled samples, unit vectors.
         prior_K: the proportion of each class among the unlabelled samples.
         source: the generator of the initial centres.
-        trust: how far the cluster sizes follow the prior (`sinkhorn`).
     """
-    all_ND, one_hot_LK = torch.cat([labelled_LD, unlabelled_UD]), F.one_hot(labels_L, len(prior_K)).to(labelled_LD)
-    samples, num_seen = Samples(all_ND - all_ND.mean(dim=0), one_hot_LK), int(labels_L.max()) + 1
-    sizes = Sizes(prior_K, num_seen, trust)
+    seen_SD = F.normalize(class_means(labelled_LD, labels_L))
+    starts_RKD = first_centres(seen_SD, unlabelled_UD, len(prior_K), source)
+    runs_RKD = [
+        update_novel_centres(unlabelled_UD, centres_KD, len(seen_SD), soft_assignment) for centres_KD in starts_RKD
+    ]
+    best_KD = max(runs_RKD, key=lambda centres_KD: mean_similarity(unlabelled_UD @ centres_KD.T))
+    sizes_K = soft_assignment(unlabelled_UD @ best_KD.T).mean(dim=0)
+    assign_by_prior = functools.partial(
+        sinkhorn, prior_K=order_prior(prior_K, sizes_K, len(seen_SD)), epsilon=SOFTNESS, iterations=SINKHORN_ITERATIONS
+    )
     with without_compiling():
-        first_Dd = samples.whitened_by(labelled_LD, one_hot_LK, FLOOR_OF_LABELS)
-        found = []
-        for strictness in sorted({1.0, trust}):
-            start_UK = best_run(samples, first_Dd, labels_L, Sizes(prior_K, num_seen, strictness), source)
-            found.append(refined(samples, start_UK, sizes))
-    probabilities_UK, projection_Dd, _ = max(found, key=lambda result: result[2])
-    # A class with prior 0 needs a vector too
-    classes_NK = torch.cat([one_hot_LK, probabilities_UK.clamp(min=1e-6)])
-    centres_Kd = F.normalize(classes_NK.T @ samples.projected(projection_Dd))
-    return Clusters(all_ND.mean(dim=0), projection_Dd, centres_Kd, probabilities_UK)
+        centres_KD = update_novel_centres(unlabelled_UD, best_KD, len(seen_SD), assign_by_prior)
+        return assign_by_prior(unlabelled_UD @ centres_KD.T)
 
 
-@dataclass(frozen=True)
-class Samples:
-    """All samples, the labelled ones first, without their mean; and the classes of the labelled ones."""
-
-    centred_ND: Tensor
-    one_hot_LK: Tensor
-
-    def projected(self, projection_Dd: Tensor) -> Tensor:
-        """Return the (N, d) whitened samples as unit vectors."""
-        return F.normalize(self.centred_ND @ projection_Dd)
-
-    def whitened_by(self, samples_MD: Tensor, classes_MK: Tensor, floor: float) -> Tensor:
-        """Return the (D, d) whitening by some samples, followed by the projection on the principal directions."""
-        whitening_DD = whitening(samples_MD, classes_MK, self.centred_ND, floor)
-        whitened_ND = F.normalize(self.centred_ND @ whitening_DD)
-        _, directions_DD = eigenvectors(whitened_ND.T @ whitened_ND)
-        return whitening_DD @ directions_DD[:, -DIMENSIONS:]
+def soft_assignment(cosines_UK: Tensor) -> Tensor:
+    """Return the (U, K) probabilities of the clusters for each sample: `softmax(cosines / SOFTNESS)`."""
+    return (cosines_UK / SOFTNESS).softmax(dim=1)
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What the cluster sizes should be: a prior, in which the novel classes may have any order, and the trust in it."""
-
-    prior_K: Tensor
-    num_seen: int
-    trust: float = 1.0
-
-    def assign(self, cosines_UK: Tensor) -> Tensor:
-        """Return the (U, K) soft assignment of samples to clusters."""
-        free_sizes_K = (cosines_UK / SOFTNESS).softmax(dim=1).mean(dim=0)
-        prior_K = order_prior(self.prior_K, free_sizes_K, self.num_seen)
-        return sinkhorn(cosines_UK, prior_K, SOFTNESS, SINKHORN_ITERATIONS, trust=self.trust)
-
-
-def best_run(samples: Samples, projection_Dd: Tensor, labels_L: Tensor, sizes: Sizes, source: Generator) -> Tensor:
-    """Return the (U, K) classes of the unlabelled samples from the best of several runs of soft k-means.
+def update_novel_centres(
+    unlabelled_UD: Tensor, centres_KD: Tensor, num_seen: int, assign: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Run `ROUNDS` rounds of soft k-means in which only the novel centres move. Return the (K, D) centres.
 
     In each round, a novel centre becomes the mean of the samples, weighted by their probabilities, as a unit vector::
 
-        centre[k] = normalise(sum_u p[u, k] x[u])
-
-    The best run has the largest mean similarity of the samples with the centres that they are assigned to.
+        centre[k] = normalise(sum_u assign(cosines)[u, k] x[u])
     """
-    labelled_Ld, unlabelled_Ud = samples.projected(projection_Dd).tensor_split([len(labels_L)])
-    seen_Sd, runs = F.normalize(class_means(labelled_Ld, labels_L)), []
-    for centres_Kd in first_centres(seen_Sd, unlabelled_Ud, len(sizes.prior_K), source):
-        for _ in range(ROUNDS):
-            probabilities_UK = sizes.assign(unlabelled_Ud @ centres_Kd.T)
-            centres_Kd = torch.cat([seen_Sd, F.normalize(probabilities_UK.T[len(seen_Sd) :] @ unlabelled_Ud)])
-        cosines_UK = unlabelled_Ud @ centres_Kd.T
-        probabilities_UK = sizes.assign(cosines_UK)
-        runs.append((float((probabilities_UK * cosines_UK).sum(dim=1).mean()), probabilities_UK))
-    return max(runs, key=lambda run: run[0])[1]
+    for _ in range(ROUNDS):
+        probabilities_UK = assign(unlabelled_UD @ centres_KD.T)
+        novel_ND = F.normalize(probabilities_UK.T[num_seen:] @ unlabelled_UD)
+        centres_KD = torch.cat([centres_KD[:num_seen], novel_ND])
+    return centres_KD
 
 
-def refined(samples: Samples, probabilities_UK: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor, float]:
-    """Whiten again and again by all classes, and move all centres.
-
-    Returns:
-        The (U, K) classes, the (D, d) projection, and the mean similarity of the samples with their nearest centre.
-    """
-    for _ in range(WHITENINGS):
-        classes_NK = torch.cat([samples.one_hot_LK, probabilities_UK])
-        projection_Dd = samples.whitened_by(samples.centred_ND, classes_NK, FLOOR_OF_CLUSTERS)
-        whitened_Nd = samples.projected(projection_Dd)
-        for _ in range(ROUNDS_AFTER_WHITENING):
-            centres_Kd = F.normalize(torch.cat([samples.one_hot_LK, probabilities_UK]).T @ whitened_Nd)
-            cosines_UK = whitened_Nd[len(samples.one_hot_LK) :] @ centres_Kd.T
-            probabilities_UK = sizes.assign(cosines_UK)
-    return probabilities_UK, projection_Dd, float(cosines_UK.amax(dim=1).mean())
+def mean_similarity(cosines_UK: Tensor) -> float:
+    """Return the mean, over samples, of the cosine with the nearest centre. k-means on the sphere maximises it."""
+    return float(cosines_UK.amax(dim=1).mean())
 
 
-def whitening(samples_MD: Tensor, classes_MK: Tensor, all_ND: Tensor, floor: float) -> Tensor:
-    """Return the (D, D) matrix that whitens the classes::
-
-        W = (C + floor v I)^(-1/2)
-
-    C is the covariance of some samples around the means of their classes, and v the mean variance of all samples.
-    After whitening, the samples of a class vary about equally in all directions. Few samples do not span all
-    directions, so the floor is added.
-
-    Args:
-        samples_MD: the samples that measure the covariance.
-        classes_MK: the probabilities of their classes.
-        all_ND: all samples.
-        floor: the smallest variance, relative to v.
-    """
-    sizes_K1 = classes_MK.sum(dim=0)[:, None].clamp(min=1e-6)
-    means_KD = classes_MK.T @ samples_MD / sizes_K1
-    covariance_DD = (samples_MD.T @ samples_MD - means_KD.T @ (means_KD * sizes_K1)) / len(samples_MD)
-    variance = all_ND.var(dim=0).mean().clamp(min=1e-12)
-    values_D, directions_DD = eigenvectors(covariance_DD + floor * variance * torch.eye(len(covariance_DD)).to(all_ND))
-    return directions_DD * values_D.clamp(min=1e-12).rsqrt() @ directions_DD.T
+def whitening(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the (D,) mean of all samples, and the (D, D) matrix that whitens the seen classes."""
+    all_ND = torch.cat([labelled_LD, unlabelled_UD])
+    one_hot_LS = F.one_hot(labels_L).to(labelled_LD)
+    return all_ND.mean(dim=0), within_class_whitening(labelled_LD, one_hot_LS, all_ND, floor=1.0)
 
 
-def eigenvectors(symmetric_DD: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the eigenvalues, ascending, and the eigenvectors as columns. Apple's GPU cannot compute them."""
-    if symmetric_DD.device.type == "mps":
-        values_D, vectors_DD = torch.linalg.eigh(symmetric_DD.cpu())
-        return values_D.to("mps"), vectors_DD.to("mps")
-    return torch.linalg.eigh(symmetric_DD)
+def whitened(samples_ND: Tensor, mean_D: Tensor, whitening_DD: Tensor) -> Tensor:
+    """Return the (N, D) whitened samples as unit vectors, with the mean and the matrix from `whitening`."""
+    return F.normalize((samples_ND - mean_D) @ whitening_DD)
 
 
 def class_means(features_LD: Tensor, labels_L: Tensor) -> Tensor:

@@ -127,7 +127,7 @@ def _introduction(facts: dict[str, Any]) -> Iterator[str]:
         backbone = facts["backbone"]
         yield (
             f"It contains the pretrained network `{backbone['name']}`, whose features it classifies. Licence of these "
-            f"weights: {backbone['licence']}. Their sha256 before training: `{backbone['sha256']}`. A pretrained network "
+            f"weights: {backbone['licence']}. sha256 before training: `{backbone['sha256']}`. A pretrained network "
             "has seen many kinds of objects with labels: novel here means without a label in this data."
         )
     if facts["results"] is None:
