@@ -86,8 +86,7 @@ def semi_supervised_k_means(found: Features, rounds: int = 50) -> np.ndarray:
         for _ in range(rounds):
             distances = squared_distances(found.unlabelled, centres)
             members = np.concatenate([found.labels, distances.argmin(axis=1)])
-            sums = np.zeros_like(centres)
-            np.add.at(sums, members, found.all)
+            sums = np.eye(len(centres), dtype=np.float32)[members].T @ found.all
             counts = np.bincount(members, minlength=len(centres))
             centres = np.where(counts[:, None] > 0, sums / counts.clip(min=1)[:, None], centres)
         inertia = squared_distances(found.unlabelled, centres).min(axis=1).sum()
@@ -183,7 +182,7 @@ def trained(folder: Path, out: Path, flags: dict[str, Any], num_classes: int) ->
     }, run
 
 
-def alternatives(run: RunFolder, flags: dict[str, Any]) -> dict[str, Any]:
+def alternatives(run: RunFolder) -> dict[str, Any]:
     """Return the accuracies of the alternatives on the features of the plain view, which the run used."""
     world = open_world(run.config(), make_runtime("cpu", quiet=True), run)
     plain = world.training.family.plain
@@ -211,7 +210,6 @@ def main() -> None:
     parser.add_argument("sets", type=Path, nargs="+", help="folders of photos")
     parser.add_argument("--out", type=Path, default=Path("own-photos-runs"), help="folder of the runs")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="a setting of train_on")
-    parser.add_argument("--no-alternatives", action="store_true", help="train only")
     options = parser.parse_args()
     flags = {name: json.loads(value) for name, _, value in (each.partition("=") for each in options.setting)}
     record: dict[str, Any] = {
@@ -221,17 +219,22 @@ def main() -> None:
         "environment": environment(torch.device("cpu")),
         "sets": {},
     }
+    path = RESULTS / f"{options.name}.json"
+    before = json.loads(path.read_text())["sets"] if path.exists() else {}  # alternatives are the same every time
     for folder in options.sets:
         out = options.out / f"{folder.name}-{options.name}"
         result, run = trained(folder, out, flags, num_classes_of(folder))
-        if not options.no_alternatives:
-            result["alternatives"] = alternatives(run, flags)
+        known = before.get(folder.name, {})
+        if (known.get("backbone"), known.get("views")) == (result["backbone"], result["views"]):
+            result["alternatives"] = known["alternatives"]
+        else:
+            result["alternatives"] = alternatives(run)
         record["sets"][folder.name] = result
         record["mean"] = {
             name: round(statistics.mean(each[name] for each in record["sets"].values()), 2)
             for name in ("seen", "novel", "all")
         }
-        (RESULTS / f"{options.name}.json").write_text(json.dumps(record, indent=1) + "\n")
+        path.write_text(json.dumps(record, indent=1) + "\n")
         print(folder.name, {name: result[name] for name in ("seen", "novel", "all", "first_clusters")}, flush=True)
 
 

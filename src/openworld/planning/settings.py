@@ -29,7 +29,7 @@ from openworld.methods import METHODS
 from openworld.nets.backbones import DEFAULT, Backbone, find_backbone, installed_file
 from openworld.runs.folder import RunFolder
 
-FEATURE_TRAINING: dict[str, Any] = {"lr": 0.02, "muon": 0.0}
+FEATURE_TRAINING: dict[str, Any] = {"lr": 0.005, "muon": 0.0}
 """Settings of training that begins with clusters of features."""
 SMALLEST_PHOTO = 64
 """Side in pixels from which own images go through a backbone by default."""
