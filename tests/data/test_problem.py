@@ -69,7 +69,7 @@ def test_an_unusable_prior_file_is_refused(tmp_path, text):
 
 
 def test_a_missing_prior_file_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"nowhere\.txt: no such file.*known, uniform"):
+    with pytest.raises(UserError, match=r"nowhere\.txt: no such file.*known, even, uniform"):
         prior_of([20, 10, 8, 12], Problem(prior=str(tmp_path / "nowhere.txt")))
 
 
