@@ -59,7 +59,7 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         minute and a half longer for images.
     backbone : str or None, default=None
         A pretrained network for images, whose features are classified, as in ``openworld train --backbone``. None uses
-        ``"efficientnet-lite2"`` for coloured photos of 64 pixels or more, if it is installed. ``"none"`` learns from
+        ``"efficientnet-lite2"`` for coloured photos of 32 pixels or more, if it is installed. ``"none"`` learns from
         scratch.
     method : str or None, default=None
         The training method, one of those of ``openworld train --method``. None selects the paper's method, ``"trssl"``,

@@ -79,11 +79,11 @@ class TestFolder:
     def test_what_is_no_image_is_left_out(self, tmp_path):
         put(tmp_path, *SOUND_FOLDER, "labelled/README.txt", "labelled/.DS_Store", "labelled/cat/notes.md", "readme.png")
         put(tmp_path, "labelled/cat/.hidden.png", "labelled/__MACOSX/cat/1.png", "unlabelled/.thumbs/1.png")
-        put(tmp_path, "unlabelled/png", "unlabelled/.png", "unlabelled/phone/1.HEIC")
+        put(tmp_path, "unlabelled/png", "unlabelled/.png", "unlabelled/phone/1.CR2")
         (tmp_path / os.fsdecode(b"unlabelled/1.\xe9")).touch()
         dataset = read_own(tmp_path)
         assert dataset.train.content.paths == SOUND_FOLDER
-        others = ("labelled/README.txt", "labelled/cat/notes.md", "unlabelled/1.\udce9", "unlabelled/phone/1.HEIC")
+        others = ("labelled/README.txt", "labelled/cat/notes.md", "unlabelled/1.\udce9", "unlabelled/phone/1.CR2")
         assert dataset.left_out == (*others, "unlabelled/png")
         expected = "5 files of other kinds: 1 .txt, 1 .md, 1 .?, 1 .cr2, 1 without an extension"
         assert kinds_of(dataset.left_out) == expected

@@ -123,7 +123,7 @@ def test_images_in_an_npz(photos):
 
 
 @pytest.mark.slow
-def test_features_are_learnt_by_an_mlp():
+def test_few_features_are_learnt_by_an_mlp():
     labels = np.arange(400) % 4
     hidden = (labels > 1) | (np.arange(400) >= 100)
     path = write_features(np.where(hidden, -1, labels))
@@ -330,7 +330,7 @@ def test_new_classes_are_assumed_whatever_the_recipe(photos, capsys):
     assert "classes: 4, 2 seen and 2 novel (assumed" in message
     assert "--num-classes auto" in message
     problem = RunFolder(Path("r")).config().problem
-    assert (problem.num_classes, problem.prior) == (4, "uniform")
+    assert (problem.num_classes, problem.prior) == (4, "even")
 
 
 def test_a_file_of_shares_is_found_from_another_folder(photos, monkeypatch):

@@ -106,7 +106,8 @@ def test_the_estimator_takes_paths_and_answers_without_its_folder(photos):
 
 
 def test_without_the_extra_the_plan_says_what_would_be_gained(photos, monkeypatch, capsys):
-    monkeypatch.setattr("openworld.planning.settings.installed_file", lambda name: None)
+    for module in ("settings", "description"):
+        monkeypatch.setattr(f"openworld.planning.{module}.installed_file", lambda name: None)
     assert (
         run("train", photos, "--out", "r", "--steps", "2", "--epoch-steps", "2", "--uncertainty-views", "2", *HERE) == 0
     )

@@ -12,7 +12,7 @@ from openworld.ops.rng import generator
 from openworld.runs.folder import RunFolder
 
 
-def blobs(distance: float, each: int = 60, width: int = 24):
+def blobs(distance: float, each: int = 60, width: int = 128):
     """Return features of four kinds, two of them with labels."""
     source = generator(0, "blobs")
     kinds = torch.arange(4).repeat_interleave(each)

@@ -195,7 +195,7 @@ def test_the_time_that_a_damaged_checkpoint_lost_counts():
 def test_hidden_labels_replaced_by_noise_change_no_weight(uninterrupted, monkeypatch):
     dataset = read_benchmark("digits", Path("nowhere"))
 
-    def with_noise(config, runtime, saved_split):
+    def with_noise(config, runtime, run):
         split = problem.make_split(dataset.train.labels, 10, config.problem, config.seed)
         labels = dataset.train.labels.copy()
         hidden = np.array(split.unlabelled)
@@ -205,7 +205,7 @@ def test_hidden_labels_replaced_by_noise_change_no_weight(uninterrupted, monkeyp
         fingerprint = problem.load_problem(config, runtime, dataset=noisy).fingerprint
         return problem.load_problem(config, runtime, split.to_json(fingerprint=fingerprint), noisy)
 
-    monkeypatch.setattr(training_module, "load_problem", with_noise)
+    monkeypatch.setattr(training_module, "open_world", with_noise)
     blind = trained("blind")
     assert blind.summary()["seen"] != uninterrupted.summary()["seen"]  # the noise was there
     for part in ("model", "average", "optimizer", "method"):

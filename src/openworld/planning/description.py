@@ -7,7 +7,7 @@ from openworld.data.dataset import Dataset
 from openworld.data.decode import SUFFIXES
 from openworld.data.own import kinds_of
 from openworld.data.problem import OpenWorld
-from openworld.nets.backbones import DEFAULT, PACKAGES, find_backbone
+from openworld.nets.backbones import DEFAULT, PACKAGES, find_backbone, installed_file
 
 WITHOUT_BACKBONE = (
     "no backbone: the network learns from scratch. A pretrained one finds classes of photos far better, and faster: "
@@ -45,7 +45,7 @@ def describe(
         lines.append(backbone_line(training))
     elif not dataset.has_features and training.image_size:
         lines.append(f"images at {training.image_size} x {training.image_size} pixels, network {training.network}")
-        if config.recipe == "own":
+        if config.recipe == "own" and not installed_file(DEFAULT):
             lines.append(WITHOUT_BACKBONE)
     labelled, which = f"{training.batch_labelled} labelled + ", "unlabelled"
     if not config.options.method().uses_labels:

@@ -116,7 +116,7 @@ def find_features(
             setting = (unused or ["minutes"])[0]
             raise UserError(f"{named(setting)} cannot change the data or features of the run {run.path}; leave it out")
         return *features_of_run(run, runtime), f"the run {run.path} ({run.config().method})"
-    opened = opened or open_problem({"backbone_views": 0, **settings_for_features(requested)}, runtime)
+    opened = opened or open_problem(settings_for_features(requested), runtime, views=0)
     if not opened.world.training.has_images:
         data, is_own = opened.world.training, opened.dataset.has_features
         if minutes is not None and is_own:

@@ -53,7 +53,11 @@ class Plan:
 
 
 def open_problem(
-    requested: dict[str, Any], runtime: Runtime, dataset: Dataset | None = None, minutes: float | None = None
+    requested: dict[str, Any],
+    runtime: Runtime,
+    dataset: Dataset | None = None,
+    minutes: float | None = None,
+    views: int | None = None,
 ) -> Opened:
     """Open the requested data and make the problem from it.
 
@@ -64,6 +68,7 @@ def open_problem(
         runtime: device, memory and workers.
         dataset: the data, if it is in memory.
         minutes: about how long the whole run may take; None for the usual time.
+        views: number of random views of each image that go through a backbone; None for what the time allows.
     """
     dataset = dataset or open_dataset(recipe_config(requested).data, runtime.data_dir)
     config = resolve_settings(requested, dataset, runtime.device)
@@ -71,8 +76,8 @@ def open_problem(
     if backbone is None or config.training.finetune:
         return Opened(dataset, world)
     backbone, training = backbone.to(runtime.device), config.training
-    num_random = training.backbone_views
-    if "backbone_views" not in requested:
+    num_random = training.backbone_views if views is None else views
+    if views is None and "backbone_views" not in requested:
         num_random = affordable_views(world, backbone, training.augment, 60 * (minutes or OWN_MINUTES))
     began = time.monotonic()
     world = with_features(world, backbone, num_random, training.augment, runtime.quiet)

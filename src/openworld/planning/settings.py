@@ -31,8 +31,10 @@ from openworld.runs.folder import RunFolder
 
 FEATURE_TRAINING: dict[str, Any] = {"lr": 0.005, "muon": 0.0}
 """Settings of training that begins with clusters of features."""
-SMALLEST_PHOTO = 64
-"""Side in pixels from which own images go through a backbone by default."""
+FEWEST_FEATURES = 128
+"""Number of features from which they are taken for those of a network."""
+SMALLEST_PHOTO = 32
+"""Side in pixels from which own images go through a backbone by default; smaller ones were not tried."""
 LARGEST_SIDE = {"cpu": 64, "cuda": 256, "mps": 256}
 """Largest side in pixels to which images of user data are resized. On a GPU it is 256, and a view shows 224 of them."""
 
@@ -68,7 +70,7 @@ def resolve_settings(requested: dict[str, Any], dataset: Dataset, device: torch.
     elif config.recipe == "own":
         config = replace(config, own_settings(dataset, device, config))
     if dataset.has_features or backbone != NO_BACKBONE:
-        config = replace(config, feature_settings(config, requested))
+        config = replace(config, feature_settings(config, dataset, requested))
     start = requested.get("start")
     if start not in (None, FEATURES_RUN, CLUSTERS):
         try:
@@ -172,10 +174,7 @@ def usual_backbone(config: Config, dataset: Dataset, requested: dict[str, Any]) 
 
 
 def has_photos(dataset: Dataset) -> bool:
-    """Return whether the data are photos that are large enough for a backbone to be better than learning from scratch.
-
-    Images of fewer pixels were tried too: docs/findings.md#finding-small-photos.
-    """
+    """Return whether the data are coloured photos of enough pixels (docs/findings.md#finding-small-photos)."""
     content = dataset.train.content
     is_coloured = isinstance(content, Files) or (content.ndim == 4 and content.shape[3] == 3)
     return is_coloured and typical_side(dataset) >= SMALLEST_PHOTO
@@ -188,8 +187,14 @@ def backbone_settings(backbone: Backbone, dataset: Dataset) -> dict[str, Any]:
     return {"backbone": backbone.description.name, "augment": "photos" if side > 96 else "cifar", **size}
 
 
-def feature_settings(config: Config, requested: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings for training on features, by key: the features are good, so begin with their clusters."""
+def feature_settings(config: Config, dataset: Dataset, requested: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings for training on features, by key. Those of a network are good: begin with their clusters.
+
+    Features of few dimensions are measurements, not the output of a network: a network must still learn from them. The
+    same holds where nothing is to be discovered, because all samples have labels.
+    """
+    if dataset.has_features and (dataset.train.content.shape[1] < FEWEST_FEATURES or dataset.class_sizes):
+        return {"network": "mlp"}
     if not config.options.method().uses_labels:
         return {"network": "adapter"}
     begins = requested.get("network", "adapter") in ("adapter", "identity")

@@ -134,8 +134,9 @@ class PackedModel:
     @classmethod
     def of(cls, run: RunFolder) -> "PackedModel":
         """Pack the model of a finished run. Raise a UserError if the run has no undamaged checkpoint."""
+        saved = find_checkpoint(run, warnings.warn)
         model = Model.load(run, torch.device("cpu"), warnings.warn)
-        weights = model.all_weights(find_checkpoint(run, warnings.warn).tensors("average"))
+        weights = model.all_weights(saved.tensors("average"))
         return cls(write_toml(run.config()), run.split(), to_bytes(weights), model.step, model.backbone)
 
     def model(self, device: torch.device) -> Model:
