@@ -46,7 +46,7 @@ def prepare_run(
         )
     opened = open_problem(requested, runtime, dataset, minutes)
     if minutes is not None:
-        minutes = max(minutes - opened.seconds / 60, FEWEST_MINUTES)
+        minutes = max(minutes - opened.seconds / 60, min(minutes, FEWEST_MINUTES))
     if not estimates_classes and not learns_features:
         plan = plan_run(requested, opened, runtime, minutes)
         delete_estimate(out)
