@@ -7,6 +7,10 @@ SET is a folder of photos with labelled/, unlabelled/ and test/. Each set is tra
 classes given: `openworld train SET --num-classes K`. Writes benchmarks/results/NAME.json: seen / novel / all accuracy
 on the test photos (strict) of the run, of the clusters that it began with, and of what a person would do instead with
 the same features: see `ALTERNATIVES`. Every set is recorded as soon as it is done.
+
+    python benchmarks/own_photos.py auto-pets pets-7 pets-8 pets-9 --setting 'num_classes="auto"' --only-ours
+
+lets the run estimate the number of classes, and leaves the alternatives out.
 """
 
 import argparse
@@ -129,6 +133,8 @@ def hdbscan(found: Features) -> np.ndarray:
     return names[labels[nearest]]
 
 
+KEPT = "seen", "novel", "all", "num_classes", "steps", "seed", "backbone", "class_sizes"
+"""What is recorded of the summary of a run."""
 ALTERNATIVES: dict[str, Callable[[Features], np.ndarray]] = {
     "k-means": k_means,
     "k-means, whitened": whitened_k_means,
@@ -164,15 +170,15 @@ def scores(predictions: np.ndarray, truth: np.ndarray, num_seen: int) -> dict[st
     return vars(accuracy(confusion_matrix(truth, predictions, int(truth.max()) + 1, num_outputs), num_seen, "trssl"))
 
 
-def trained(folder: Path, out: Path, flags: dict[str, Any], num_classes: int) -> tuple[dict[str, Any], RunFolder]:
+def trained(folder: Path, out: Path, flags: dict[str, Any]) -> tuple[dict[str, Any], RunFolder]:
     """Train as `openworld train` does, and return what is recorded of the run."""
     began = time.monotonic()
-    summary = train_on(str(folder), out=out, num_classes=num_classes, device="auto", quiet=False, **flags)
+    summary = train_on(str(folder), out=out, device="auto", quiet=False, **flags)
     run = RunFolder(out)
-    first = run.metrics()[0]
-    kept = {name: summary[name] for name in ("seen", "novel", "all", "steps", "seed", "backbone", "class_sizes")}
+    first, estimate = run.metrics()[0], run.read_json("estimate.json")
     return {
-        **kept,
+        **{name: summary[name] for name in KEPT},
+        "estimate": estimate and {name: estimate[name] for name in ("num_classes", "low", "high")},
         "keeps_first_clusters": summary.get("keeps_first_clusters"),
         "first_clusters": {name: first["average"][name] for name in ("seen", "novel", "all")},
         "agreement": [line.get("agreement") for line in run.metrics()],
@@ -210,6 +216,7 @@ def main() -> None:
     parser.add_argument("sets", type=Path, nargs="+", help="folders of photos")
     parser.add_argument("--out", type=Path, default=Path("own-photos-runs"), help="folder of the runs")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="a setting of train_on")
+    parser.add_argument("--only-ours", action="store_true", help="leave the alternatives out")
     options = parser.parse_args()
     flags = {name: json.loads(value) for name, _, value in (each.partition("=") for each in options.setting)}
     record: dict[str, Any] = {
@@ -223,11 +230,12 @@ def main() -> None:
     before = json.loads(path.read_text())["sets"] if path.exists() else {}  # alternatives are the same every time
     for folder in options.sets:
         out = options.out / f"{folder.name}-{options.name}"
-        result, run = trained(folder, out, flags, num_classes_of(folder))
+        result, run = trained(folder, out, {"num_classes": num_classes_of(folder), **flags})
         known = before.get(folder.name, {})
-        if (known.get("backbone"), known.get("views")) == (result["backbone"], result["views"]):
+        is_known = (known.get("backbone"), known.get("views")) == (result["backbone"], result["views"])
+        if is_known and "alternatives" in known:
             result["alternatives"] = known["alternatives"]
-        else:
+        elif not options.only_ours:
             result["alternatives"] = alternatives(run)
         record["sets"][folder.name] = result
         record["mean"] = {

@@ -17,7 +17,7 @@ from openworld.core.fields import replace
 from openworld.core.recipes import simclr
 from openworld.ops.rng import generator
 from openworld.planning import estimate as module
-from openworld.planning.estimate import judge, standardised
+from openworld.planning.estimate import comparable, judge, standardised
 from openworld.runs.folder import RunFolder
 from openworld.training.learner import Learner
 
@@ -249,6 +249,16 @@ def test_standardised_features_have_mean_0_and_deviation_1(capsys):
     assert "1 of 4 features" in capsys.readouterr().err
 
 
+def test_many_columns_become_unit_vectors_whose_lengths_and_common_part_do_not_count():
+    features = torch.randn(50, 128, generator=generator(0, "features")).abs()
+    louder = features * torch.linspace(0.5, 2, 50)[:, None]
+    units = comparable(features)
+    torch.testing.assert_close(units, comparable(louder))
+    torch.testing.assert_close(units.norm(dim=1), torch.ones(50))
+    roots = features.sqrt() / features.sqrt().norm(dim=1, keepdim=True)
+    torch.testing.assert_close(units, torch.nn.functional.normalize(roots - roots.mean(dim=0)))
+
+
 def labelled_first() -> tuple[torch.Tensor, torch.Tensor]:
     features, labels = blobs()
     order = np.argsort(labels < 0, kind="stable")
@@ -284,6 +294,37 @@ def test_a_run_estimates_its_classes_and_then_trains(capsys):
     assert (summary["num_classes"], summary["num_classes_estimated"]) == (8, True)
     assert run(*arguments, "--resume", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {**summary, "run": "r"}
+
+
+WIDE = ["--steps", "2", "--epoch-steps", "1", "--uncertainty-views", "2", "--device", "cpu", "--workers", "0"]
+
+
+def write_wide_blobs(**problem) -> Path:
+    """Write features of so many columns that they are taken for those of a network."""
+    features, labels = blobs(**problem)
+    noise = np.random.default_rng(1).normal(0, 0.1, (len(features), 128 - features.shape[1]))
+    return write_blobs(np.concatenate([features, noise], axis=1), labels)
+
+
+def test_features_of_a_network_get_an_estimate_unasked(capsys):
+    assert run("train", write_wide_blobs(), "--out", "r", *WIDE) == 0
+    told = capsys.readouterr().err
+    assert told.startswith("about 8 classes (")
+    assert "classes: 8, 4 seen and 4 novel (estimated; --num-classes sets the number)" in told
+    summary = RunFolder(Path("r")).summary()
+    assert (summary["num_classes"], summary["num_classes_estimated"]) == (8, True)
+    assert run("train", write_wide_blobs(), "--out", "r", "--resume", *WIDE) == 0
+    assert RunFolder(Path("r")).summary() == summary
+
+
+def test_a_number_that_cannot_be_estimated_is_assumed_unless_the_user_asked_for_an_estimate(capsys, refused):
+    path = write_wide_blobs(each=2)
+    assert run("train", path, "--out", "r", *WIDE) == 0
+    told = capsys.readouterr().err
+    assert "classes: 8, 4 seen and 4 novel (assumed: as many novel classes as seen classes; fewer than 2" in told
+    assert not RunFolder(Path("r")).summary()["num_classes_estimated"]
+    assert not Path("r/estimate.json").exists()
+    assert "fewer than 2 classes have 3" in refused("train", path, "--num-classes", "auto", "--out", "q", *WIDE)
 
 
 def test_a_run_that_was_stopped_resumes_with_the_same_flags():

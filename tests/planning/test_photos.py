@@ -129,6 +129,18 @@ def test_the_number_of_classes_is_estimated_on_the_features(photos, capsys):
     assert estimate["details"]["features"] == "of the backbone"
 
 
+@pytest.mark.parametrize("flags", [[], ["--finetune", "1"]], ids=["frozen", "trained"])
+def test_a_run_estimates_the_number_of_classes_unless_the_test_photos_name_them(photos, flags, capsys):
+    few = ["--batch-labelled", "4", "--batch-unlabelled", "4", "--steps", "2", "--epoch-steps", "1"]
+    command = ["train", photos, *few, "--uncertainty-views", "2", *flags, *HERE]
+    assert run(*command, "--out", "counted") == 0
+    assert "counted from the class names" in capsys.readouterr().err
+    shutil.rmtree(photos / "test")
+    assert run(*command, "--out", "r") == 0
+    assert "novel (estimated; --num-classes sets the number)" in capsys.readouterr().err
+    assert RunFolder(Path("r")).summary()["num_classes_estimated"]
+
+
 def test_all_classes_may_be_known(photos):
     shutil.rmtree(photos / "unlabelled/fox")
     shutil.rmtree(photos / "test/fox")

@@ -214,8 +214,8 @@ def test_the_same_features_count_the_classes_and_begin_the_run(twelve):
 def test_the_minutes_are_shared(flags, before, left, twelve, monkeypatch):
     planned = []
 
-    def plan(requested, opened, runtime, minutes=None, count_is_estimated=False):
-        planned.append((minutes, count_is_estimated))
+    def plan(requested, opened, runtime, minutes=None, source=None):
+        planned.append((minutes, source is not None))
         return plan_run({**requested, "steps": 2, "batch_labelled": 16, "batch_unlabelled": 16}, opened, runtime)
 
     trained("r/simclr", features_of({"start_steps": 1}))
@@ -232,7 +232,7 @@ def test_the_minutes_are_shared(flags, before, left, twelve, monkeypatch):
 def test_features_of_a_given_length_cost_what_they_took(monkeypatch):
     planned = []
 
-    def plan(requested, opened, runtime, minutes=None, count_is_estimated=False):
+    def plan(requested, opened, runtime, minutes=None, source=None):
         planned.append(minutes)
         return plan_run({**requested, "steps": 2, "batch_labelled": 16, "batch_unlabelled": 16}, opened, runtime)
 

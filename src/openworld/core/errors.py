@@ -19,6 +19,10 @@ class UserError(Exception):
     """
 
 
+class CannotEstimate(UserError):
+    """The number of classes cannot be estimated from these features and labels."""
+
+
 def named(setting: str, value: Any = None) -> str:
     """Return a setting as the user writes it: a flag on the command line, a parameter in Python.
 

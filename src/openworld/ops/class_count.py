@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from scipy.special import stdtrit  # Student's t; importing scipy.stats would take half a second
 from torch import Generator, Tensor
 
-from openworld.core.errors import UserError, named
+from openworld.core.errors import CannotEstimate, UserError, named
 from openworld.ops.kmeans import kmeans_sweep, squared_distances
 from openworld.ops.metrics import matched_columns
 
@@ -131,12 +131,12 @@ class Rates:
 
 
 def refuse_few_labels(labels_L: Tensor) -> None:
-    """Raise a UserError if fewer than 2 classes have `FEWEST_LABELS` labelled samples."""
+    """Raise a CannotEstimate if fewer than 2 classes have `FEWEST_LABELS` labelled samples."""
     sizes_S = torch.bincount(labels_L)
     if len(sizes_S) < 2:
-        raise UserError("only one class has labels: to estimate the number of classes, label at least 2 classes")
+        raise CannotEstimate("only one class has labels: to estimate the number of classes, label at least 2 classes")
     if int((sizes_S >= FEWEST_LABELS).sum()) < 2:
-        raise UserError(
+        raise CannotEstimate(
             f"fewer than 2 classes have {FEWEST_LABELS} labelled samples: to estimate the number of classes, "
             f"label at least {FEWEST_LABELS} samples of at least 2 classes"
         )
@@ -161,7 +161,7 @@ def estimate_by_neighbours(features_ND: Tensor, labels_L: Tensor) -> Estimate:
         labels_L: the class numbers of the labelled samples.
 
     Raises:
-        UserError: if there are too few labels, or the features do not separate the classes.
+        CannotEstimate: if there are too few labels, or the features do not separate the classes.
     """
     num_seen, num_samples = int(labels_L.max()) + 1, len(features_ND)
     refuse_few_labels(labels_L)
@@ -175,7 +175,7 @@ def estimate_by_neighbours(features_ND: Tensor, labels_L: Tensor) -> Estimate:
     exact = rates().num_classes()
     edges = [rates().num_classes(confusion) for confusion in CONFUSION]
     if not np.isfinite([exact, *edges]).all():
-        raise UserError(
+        raise CannotEstimate(
             "the number of classes cannot be estimated from these features: samples of one class are hardly closer "
             "together than other samples. Train the features for longer, label more samples, or set the number yourself"
         )

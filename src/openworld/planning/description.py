@@ -8,6 +8,7 @@ from openworld.data.decode import SUFFIXES
 from openworld.data.own import kinds_of
 from openworld.data.problem import OpenWorld
 from openworld.nets.backbones import DEFAULT, PACKAGES, find_backbone, installed_file
+from openworld.planning.settings import names_all_classes
 
 WITHOUT_BACKBONE = (
     "no backbone: the network learns from scratch. A pretrained one finds classes of photos far better, and faster: "
@@ -33,7 +34,7 @@ def describe(
         if dataset.left_out:
             lines.append(f"left out: {kinds_of(dataset.left_out)} (images end in {', '.join(sorted(SUFFIXES))})")
         total = config.problem.num_classes
-        if source is None and len(dataset.class_names) > num_seen:
+        if source is None and names_all_classes(dataset):
             source = "counted from the class names in the test part or the manifest"
         elif source is None:
             hint = f"{named('num_classes')} sets the number, {named('num_classes', 'auto')} estimates it"

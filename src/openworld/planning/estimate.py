@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from openworld.compute.runtime import Runtime
 from openworld.core.config import ESTIMATORS
-from openworld.core.errors import UserError, named
+from openworld.core.errors import CannotEstimate, UserError, named
 from openworld.core.progress import CountDisplay
 from openworld.data.problem import OpenWorld, TrainingSet
+from openworld.nets.bodies import Adapter
 from openworld.nets.features import extract
 from openworld.ops.class_count import (
     Estimate,
@@ -24,6 +26,7 @@ from openworld.ops.class_count import (
 from openworld.ops.rng import generator
 from openworld.planning.plan import Opened, open_problem
 from openworld.planning.pretraining import learn_features, plan_features, settings_for_features
+from openworld.planning.settings import FEWEST_FEATURES
 from openworld.runs.evaluation import load_average
 from openworld.runs.folder import RunFolder
 from openworld.runs.world import open_world
@@ -119,11 +122,11 @@ def find_features(
     opened = opened or open_problem(settings_for_features(requested), runtime, views=0)
     if not opened.world.training.has_images:
         data, is_own = opened.world.training, opened.dataset.has_features
-        if minutes is not None and is_own:
-            contains = f"{opened.dataset.name} already contains features"
-            raise UserError(f"{named('minutes')} sets how long to learn features, but {contains}; leave it out")
+        if minutes is not None:
+            reason = f"{opened.dataset.name} already contains features" if is_own else "a backbone gives them here"
+            raise UserError(f"{named('minutes')} sets how long to learn features, but {reason}; leave it out")
         features = torch.cat([data.family.plain(part.data) for part in (data.labelled, data.unlabelled)])
-        return standardised(features), data, "from the data" if is_own else "of the backbone"
+        return comparable(features), data, "from the data" if is_own else "of the backbone"
     plan = plan_features(requested, opened, runtime, minutes)
     data = plan.world.training
     # Both checks raise an error before the long training of features, not after it
@@ -148,12 +151,24 @@ def features_of_run(run: RunFolder, runtime: Runtime, world: OpenWorld | None = 
     return torch.cat([extract(network, part, data.family) for part in (data.labelled, data.unlabelled)]), data
 
 
+def comparable(features_ND: Tensor) -> Tensor:
+    """Scale features so that samples of one class are close to each other.
+
+    Many columns come from a network. They become what the adapter sees, without the mean that all samples share
+    (docs/findings.md#finding-auto). Few columns are measurements in different units. They are standardised.
+    """
+    if not (features_ND != features_ND[0]).any():
+        raise CannotEstimate("all features are constant, so the number of classes cannot be estimated from them")
+    if features_ND.shape[1] < FEWEST_FEATURES:
+        return standardised(features_ND)
+    units_ND = Adapter.inputs(features_ND)
+    return F.normalize(units_ND - units_ND.mean(dim=0))
+
+
 def standardised(features_ND: Tensor) -> Tensor:
     """Scale the columns to mean 0 and standard deviation 1. Leave out constant columns."""
     mean, deviation = features_ND.mean(dim=0), features_ND.std(dim=0)
     varies = deviation > 1e-6 * (mean.abs() + 1e-30)
-    if not varies.any():
-        raise UserError("all features are constant, so the number of classes cannot be estimated from them")
     if not varies.all():
         constant = f"{int((~varies).sum())} of {len(varies)} features"
         print(f"warning: ignoring {constant}, because they are constant", file=sys.stderr)

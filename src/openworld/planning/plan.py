@@ -40,6 +40,7 @@ class Opened:
     """Settings that were decided when the data was opened, by key."""
     seconds: float = 0.0
     """How long the images took to go through a backbone."""
+    has_backbone: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,14 @@ def open_problem(
     config = resolve_settings(requested, dataset, runtime.device)
     world, backbone = load_problem(config, runtime, dataset=dataset), backbone_of(config)
     if backbone is None or config.training.finetune:
-        return Opened(dataset, world)
+        return Opened(dataset, world, has_backbone=backbone is not None)
     backbone, training = backbone.to(runtime.device), config.training
     num_random = training.backbone_views if views is None else views
     if views is None and "backbone_views" not in requested:
         num_random = affordable_views(world, backbone, training.augment, 60 * (minutes or OWN_MINUTES))
     began = time.monotonic()
     world = with_features(world, backbone, num_random, training.augment, runtime.quiet)
-    return Opened(dataset, world, {"backbone_views": num_random}, time.monotonic() - began)
+    return Opened(dataset, world, {"backbone_views": num_random}, time.monotonic() - began, has_backbone=True)
 
 
 def plan_run(
@@ -89,9 +90,12 @@ def plan_run(
     opened: Opened,
     runtime: Runtime,
     minutes: float | None = None,
-    count_is_estimated: bool = False,
+    source: str | None = None,
 ) -> Plan:
-    """Return the plan of a run. `minutes` sets the number of steps: the cost of a step is measured on this device."""
+    """Return the plan of a run. `minutes` sets the number of steps: the cost of a step is measured on this device.
+
+    `source` says where the number of classes comes from, if it is neither set nor named by the data.
+    """
     refuse_bad_length(requested, minutes)
     config, world = draft_plan(requested, opened, runtime)
     method, is_own, seconds = config.options.method(), config.recipe == "own", None
@@ -100,9 +104,8 @@ def plan_run(
     if minutes is not None and method.makes_steps:
         config, costs = fit_to_memory(config, world.training, runtime, set(requested))
         config, seconds = fit_to_time(config, world, costs, minutes * 60, set(requested))
-    source = (
-        "estimated" if count_is_estimated else f"set by {named('num_classes')}" if "num_classes" in requested else None
-    )
+    if source is None and "num_classes" in requested:
+        source = f"set by {named('num_classes')}"
     has_text = is_own or seconds or opened.dataset.is_labelled is not None
     lines = describe(config, opened.dataset, world, seconds, source) if has_text else ()
     return Plan(config, world, tuple(lines))

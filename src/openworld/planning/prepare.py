@@ -1,23 +1,30 @@
 """Everything before the first step of a run: pretrained features, the number of classes, the plan."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from openworld.compute.runtime import Runtime
-from openworld.core.config import FEATURES_RUN
-from openworld.core.errors import UserError, named
+from openworld.core.config import CLUSTERS, FEATURES_RUN
+from openworld.core.errors import CannotEstimate, UserError, named
 from openworld.data.dataset import Dataset
 from openworld.methods import METHODS
 from openworld.planning.budget import OWN_MINUTES, refuse_bad_length
 from openworld.planning.estimate import estimate_classes
 from openworld.planning.plan import Opened, Plan, draft_plan, open_problem, plan_run
-from openworld.planning.pretraining import learn_features, plan_features
-from openworld.planning.settings import recipe_config, with_absolute_paths, with_keys
+from openworld.planning.pretraining import learn_features, plan_features, settings_for_features
+from openworld.planning.settings import (
+    names_all_classes,
+    recipe_config,
+    resolve_settings,
+    with_absolute_paths,
+    with_keys,
+)
 from openworld.runs.folder import ESTIMATE_FILES, RunFolder
 
 FEWEST_MINUTES = 0.1
-"""Minutes that are left for training if a backbone took longer than all of them."""
+"""Minutes that are left for training if the features took longer than all of them."""
 SHARE_TO_COUNT, SHARE_TO_BEGIN = 0.25, 0.5
 """Proportion of the minutes for learning features: only to count the classes, or to start the run from them."""
 
@@ -47,6 +54,7 @@ def prepare_run(
     opened = open_problem(requested, runtime, dataset, minutes)
     if minutes is not None:
         minutes = max(minutes - opened.seconds / 60, min(minutes, FEWEST_MINUTES))
+    estimates_classes = requested.get("num_classes") == "auto" or is_worth_estimating(requested, opened, runtime)
     if not estimates_classes and not learns_features:
         plan = plan_run(requested, opened, runtime, minutes)
         delete_estimate(out)
@@ -56,24 +64,69 @@ def prepare_run(
     for_features = settings_with_features(requested, opened, runtime, learns_features and minutes is None)
     if not estimates_classes:
         delete_estimate(out)
-    features_minutes = None if minutes is None else (SHARE_TO_BEGIN if learns_features else SHARE_TO_COUNT) * minutes
+    spent, source, began = None, None, time.monotonic()
+    if minutes is not None and (learns_features or not has_features(opened)):
+        spent = (SHARE_TO_BEGIN if learns_features else SHARE_TO_COUNT) * minutes
     with RunFolder(out).keep_request(with_absolute_paths(requested), minutes):
         if estimates_classes:
-            estimate = estimate_classes(for_features, runtime, out, minutes=features_minutes, opened=opened)
-            if not runtime.quiet:
-                print(f"{estimate.text()}: {estimate.how_sure()}", file=sys.stderr, flush=True)
-            requested = {**requested, "num_classes": estimate.num_classes}
+            requested, source = with_estimate(requested, for_features, opened, runtime, out, spent)
         if learns_features:
             features = RunFolder(out / FEATURES_RUN)
             if not (estimates_classes and features.summary()):  # otherwise the estimate has just learnt them
                 is_as_long = bool(for_features.get("start_steps"))
-                learn_features(plan_features(for_features, opened, runtime, features_minutes), out, runtime, is_as_long)
+                learn_features(plan_features(for_features, opened, runtime, spent), out, runtime, is_as_long)
             if minutes is not None and requested.get("start_steps"):
                 # The features took this long instead of their proportion of the minutes
-                features_minutes = min(features.summary()["seconds"] / 60, 0.99 * minutes)
+                spent = min(features.summary()["seconds"] / 60, 0.99 * minutes)
             requested = {**requested, "start_steps": features.config().training.steps}
-    remaining = None if minutes is None else minutes - features_minutes
-    return plan_run(requested, opened, runtime, remaining, count_is_estimated=estimates_classes)
+    if minutes is not None:
+        spent = (time.monotonic() - began) / 60 if spent is None else spent
+        minutes = max(minutes - spent, min(minutes, FEWEST_MINUTES))
+    return plan_run(requested, opened, runtime, minutes, source)
+
+
+def has_features(opened: Opened) -> bool:
+    """Return whether good features are there without training: in the data, or by a backbone."""
+    return opened.has_backbone or opened.dataset.has_features
+
+
+def is_worth_estimating(requested: dict[str, Any], opened: Opened, runtime: Runtime) -> bool:
+    """Return whether to estimate the number of classes unasked: nothing else tells it, and the features are good.
+
+    Then it costs little accuracy (docs/findings.md#finding-auto).
+    """
+    if "num_classes" in requested or names_all_classes(opened.dataset) or not has_features(opened):
+        return False
+    training = resolve_settings({**requested, **opened.settings}, opened.dataset, runtime.device).training
+    return training.start == CLUSTERS
+
+
+def with_estimate(
+    requested: dict[str, Any],
+    for_features: dict[str, Any],
+    opened: Opened,
+    runtime: Runtime,
+    out: Path,
+    minutes: float | None,
+) -> tuple[dict[str, Any], str | None]:
+    """Return the requested settings with the estimated number of classes, and where that number comes from.
+
+    If it cannot be estimated and the user did not ask for it, a number is assumed.
+    """
+    if has_features(opened):
+        minutes = None
+        if opened.world.training.has_images:  # the backbone will be trained, but has not been
+            opened = open_problem(settings_for_features(requested), runtime, opened.dataset, views=0)
+    try:
+        estimate = estimate_classes(for_features, runtime, out, minutes=minutes, opened=opened)
+    except CannotEstimate as error:
+        if requested.get("num_classes") == "auto":
+            raise
+        delete_estimate(out)
+        return requested, f"assumed: as many novel classes as seen classes; {error}"
+    if not runtime.quiet:
+        print(f"{estimate.text()}: {estimate.how_sure()}", file=sys.stderr, flush=True)
+    return {**requested, "num_classes": estimate.num_classes}, f"estimated; {named('num_classes')} sets the number"
 
 
 def delete_estimate(out: Path) -> None:

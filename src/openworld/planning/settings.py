@@ -211,10 +211,16 @@ def batch_sizes(world: OpenWorld) -> dict[str, int]:
     }
 
 
+def names_all_classes(dataset: Dataset) -> bool:
+    """Return whether the data name the novel classes too: in a fully labelled set, a test part, or a manifest."""
+    return dataset.is_labelled is None or len(dataset.class_names) > len(dataset.classes_shown)
+
+
 def count_classes(dataset: Dataset) -> int:
     """Return the number of class names. If only seen classes have names, return twice their number."""
-    num_named, num_seen = len(dataset.class_names), len(dataset.classes_shown)
-    return num_named if num_named > num_seen else min(2 * num_seen, len(dataset.train))
+    if names_all_classes(dataset):
+        return len(dataset.class_names)
+    return min(2 * len(dataset.classes_shown), len(dataset.train))
 
 
 def network_and_views(size: int, device: torch.device) -> dict[str, Any]:
