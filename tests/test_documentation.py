@@ -95,7 +95,7 @@ def _small_world(prepared, tmp_path, monkeypatch):
     for name in ("OWN_MINUTES", "FEATURES_MINUTES"):
         monkeypatch.setattr(budget, name, 0.001)
     monkeypatch.setattr(budget, "FEWEST_STEPS", MOST_STEPS)
-    for name, classes in (("cifar10", 10), ("cifar100", 100), ("tiny-imagenet", 200)):
+    for name, classes in (("cifar10", 10), ("cifar100", 100), ("tiny-imagenet", 200), ("oxford-pets", 37)):
         monkeypatch.setitem(BENCHMARKS, name, small_benchmark(name, classes))
         (tmp_path / "data" / name).mkdir(parents=True)
     monkeypatch.setenv("OPENWORLD_DATA", str(tmp_path / "data"))
@@ -144,7 +144,7 @@ def script_works(script: Path, words: list[str]) -> bool:
             target = f"{target}-there"
         relay.main([verb, source, target])
         return Path(target).is_dir()
-    if script.name == "cifar_folder.py":
+    if script.name == "example_photos.py":
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", [str(script), "made", "--images", "300", "--test-images", "20", *words[1:]])
             runpy.run_path(str(script), run_name="__main__")

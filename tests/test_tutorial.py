@@ -51,7 +51,7 @@ def test_it_runs(maker, text, monkeypatch):
     notebook = maker.notebook(text)
     first = next(cell for cell in notebook.cells if cell.cell_type == "code")
     script, _, rest = first.source.partition("openworld data check")  # the test wrote the photos already
-    assert "cifar_folder.py" in script
+    assert "example_photos.py" in script
     first.source = f"%%bash\nopenworld data check{rest}"
     for cell in notebook.cells:
         if cell.cell_type == "code" and cell.source.startswith("%%bash"):

@@ -54,8 +54,9 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     Parameters
     ----------
     num_classes : int, "auto" or None, default=None
-        Number of seen and novel classes together. None assumes as many novel classes as seen classes, or no novel
-        classes if every sample has a label. "auto" estimates the number first. The estimate is rough, and takes a
+        Number of seen and novel classes together. None estimates it in features of a network: those of the backbone,
+        or your own if they have 128 columns or more. Otherwise it assumes as many novel classes as seen classes, or no
+        novel classes if every sample has a label. "auto" always estimates the number. Without a backbone this takes a
         minute and a half longer for images.
     backbone : str or None, default=None
         A pretrained network for images, whose features are classified, as in ``openworld train --backbone``. None uses

@@ -265,21 +265,25 @@ def test_it_does_not_matter_that_some_classes_have_more_labels_than_others():
 # Texts for users ---------------------------------------------------------------------------------------------
 
 
+PLAIN = {"exact": 10.0, "num_samples": 1000, "num_labelled": 100}
+"""Details that raise no doubt."""
+
+
 @pytest.mark.parametrize(
     ("estimate", "text", "how_sure"),
     [
         (
-            Estimate(10, 9, 11, "neighbours", 5, (), {}),
+            Estimate(10, 9, 11, "neighbours", 5, (), PLAIN),
             "10 classes (9 to 11), 5 of them novel",
             "well determined: plus or minus 10%",
         ),
         (
-            Estimate(20, 16, 24, "neighbours", 5, (), {}),
+            Estimate(20, 16, 24, "neighbours", 5, (), PLAIN),
             "20 classes (16 to 24), 15 of them novel",
             "roughly determined: plus or minus 20%",
         ),
         (
-            Estimate(10, 7, 13, "neighbours", 10, (), {}),
+            Estimate(10, 7, 13, "neighbours", 10, (), PLAIN),
             "10 classes (7 to 13), 0 of them novel",
             "poorly determined: plus or minus 30%",
         ),
@@ -298,6 +302,23 @@ def test_it_does_not_matter_that_some_classes_have_more_labels_than_others():
 def test_an_estimate_says_how_many_and_how_sure(estimate, text, how_sure):
     assert text in estimate.text()
     assert how_sure in estimate.how_sure()
+
+
+def test_it_says_if_there_may_be_no_novel_class():
+    none, some = (estimate_by_neighbours(*with_labels(*blobs(classes), 5, each=60)) for classes in (5, 10))
+    assert none.how_sure().endswith("there may be no novel class")
+    assert "novel" not in some.how_sure()
+
+
+def test_it_says_if_only_labelled_samples_are_of_seen_classes():
+    features, truth = blobs(10)
+    known = truth < 5
+    ordered, labels = with_labels(features[known], truth[known], 5, each=30)
+    mixed = estimate_by_neighbours(torch.cat([ordered, features[~known]]), labels)
+    apart = estimate_by_neighbours(torch.cat([ordered[: len(labels)], features[~known]]), labels)
+    assert "hardly any" not in mixed.how_sure()
+    assert "hardly any unlabelled sample is of a seen class" in apart.how_sure()
+    assert "a novel class has about 29 samples" in apart.how_sure()
 
 
 def test_an_estimate_is_written_with_its_curve():

@@ -26,8 +26,8 @@ class Problem:
     imbalance: float = 1.0
     """Size of the first class divided by the size of the last. Sizes fall exponentially in between; 1 is balanced."""
     num_classes: int | Literal["auto"] | None = None
-    """Number of classes, seen and novel together; auto estimates it. Default: the number of class names in the data, or
-    twice the number of seen classes if only these have names."""
+    """Number of classes, seen and novel together; auto estimates it. Default: the number of class names in the data. If
+    only seen classes have names: an estimate if a pretrained network gives the features, else twice their number."""
     prior: str = "known"
     """Class proportions of the unlabelled images: known (from the class sizes), even (all classes were equally large
     before some images got labels), uniform, or a file with one number per class."""

@@ -26,6 +26,8 @@ MOST_QUERIES = 5000
 """Maximum number of labelled samples whose neighbours are counted."""
 CONFIDENCE = 0.9
 """Proportion of the intervals that should contain the true number of classes."""
+MOSTLY_LABELLED = 0.8
+"""Labelled proportion of the seen classes from which their size may come from the labels, not from the images."""
 CONFUSION = (0.8, 1.25)
 """Range of how often a seen class is confused with a novel class, relative to another seen class."""
 FEWEST_LABELS = 3
@@ -80,7 +82,19 @@ class Estimate:
             return "the error is unknown: there are too few seen classes or labels"
         deviation = (self.high - self.low) / (2 * self.num_classes)
         word = "well" if deviation <= 0.1 else "roughly" if deviation <= 0.25 else "poorly"
-        return f"{word} determined: plus or minus {deviation:.0%}"
+        return "; ".join([f"{word} determined: plus or minus {deviation:.0%}", *self._doubts()])
+
+    def _doubts(self) -> list[str]:
+        """Return what the user should know beside the interval."""
+        doubts, size = [], self.details["num_samples"] / self.details["exact"]
+        if self.low == self.num_seen:
+            doubts.append("there may be no novel class")
+        if self.details["num_labelled"] > MOSTLY_LABELLED * self.num_seen * size:
+            doubts.append(
+                "hardly any unlabelled sample is of a seen class, so this is right only if a novel class has about "
+                f"{round(size)} samples, like the seen ones"
+            )
+        return doubts
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
