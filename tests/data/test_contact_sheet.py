@@ -40,7 +40,7 @@ def test_small_images_are_enlarged_pixel_by_pixel_and_large_ones_are_not():
     levels = [pixel(sheet, 0, 0, offset=offset)[0] for offset in (7, 8, 15, 16)]
     assert levels == [0, 255, 255, 0]
     assert contact_sheet([Row("", [plain(0.0, size=28)])]).size[0] == 2 * GAP + 84
-    assert contact_sheet([Row("", [plain(0.0, size=224), plain(0.0, size=256)])]).size[0] == 3 * GAP + 2 * 256
+    assert contact_sheet([Row("", [plain(0.0, size=224), plain(0.0, size=256)])]).size[0] == 3 * GAP + 2 * 160
 
 
 def test_any_heading_can_be_shown_and_none_is_cut_off():

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
-SMALLEST, GAP, TEXT = 64, 4, 14
-"""In pixels: the smallest side of a cell, the space between cells, and the font size of the headings."""
+SMALLEST, LARGEST, GAP, TEXT = 64, 160, 4, 14
+"""In pixels: the smallest and largest side of a cell, the space between cells, and the font size of the headings."""
 PAPER, INK = "white", "black"
 
 
@@ -36,7 +36,7 @@ def rows_of_views(headings: Sequence[str], originals: Tensor, views: Sequence[Te
 
 def contact_sheet(rows: Sequence[Row]) -> Image.Image:
     """Draw a grid of images with a heading above each row. Small images are enlarged without smoothing."""
-    pictures = [[_enlarged(_to_picture(image)) for image in row.images] for row in rows]
+    pictures = [[_fitted(_to_picture(image)) for image in row.images] for row in rows]
     font = ImageFont.load_default(size=TEXT)
     side = max((max(picture.size) for row in pictures for picture in row), default=SMALLEST)
     line = TEXT + GAP
@@ -60,8 +60,10 @@ def _to_picture(image: Tensor) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(pixels.repeat(3 // pixels.shape[2], axis=2)))
 
 
-def _enlarged(picture: Image.Image) -> Image.Image:
-    """Enlarge a picture by the smallest whole factor that brings its longer side to at least `SMALLEST` pixels."""
+def _fitted(picture: Image.Image) -> Image.Image:
+    """Reduce a large picture. Enlarge a small one by the smallest whole factor that brings it to `SMALLEST` pixels."""
+    if max(picture.size) > LARGEST:
+        return ImageOps.contain(picture, (LARGEST, LARGEST))
     factor = max(1, -(-SMALLEST // max(picture.size)))
     return picture.resize((picture.width * factor, picture.height * factor), Image.NEAREST)
 
