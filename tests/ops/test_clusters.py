@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
+from clustered_blobs import blobs, even, share_found, split
 from worlds import cosine_head, training_set
 
 from openworld.nets.features import clustered_head
@@ -34,40 +35,6 @@ def test_a_head_of_clusters_tells_classes_apart_that_nobody_has_labelled():
     novel = torch.stack([torch.bincount(answers[kinds == kind], minlength=6) for kind in (3, 4, 5)])
     assert sorted(novel.argmax(dim=1).tolist()) == [3, 4, 5]
     assert torch.equal(head, clustered_head(network, data, generator(0, "clusters")))
-
-
-def blobs(sizes: list[int], spread: float = 0.5, stretch: float = 0.0, width: int = 16):
-    """Return blobs of the given sizes, all stretched in one direction that says nothing about the class."""
-    source = generator(0, "blobs")
-    kinds = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-    points = torch.randn(len(sizes), width, generator=source)
-    samples = points[kinds] + spread * torch.randn(len(kinds), width, generator=source)
-    samples[:, 0] += stretch * torch.randn(len(kinds), generator=source)
-    return F.normalize(samples), kinds
-
-
-def split(samples, kinds, num_seen: int, each: int):
-    """Return features and labels of the first samples of each seen class, then features and classes of all others."""
-    firsts = torch.cat([(kinds == kind).nonzero()[:each, 0] for kind in range(num_seen)])
-    is_labelled = torch.zeros(len(kinds), dtype=torch.bool).index_fill_(0, firsts, True)
-    return samples[is_labelled], kinds[is_labelled], samples[~is_labelled], kinds[~is_labelled]
-
-
-def even(count: int):
-    return torch.full((count,), 1 / count)
-
-
-def share_found(shares, kinds, num_seen: int) -> float:
-    """Return the proportion of samples in the right cluster.
-
-    For a novel class that is the cluster with most of its samples, if no other novel class has the same.
-    """
-    clusters = shares.argmax(dim=1)
-    right = (clusters == kinds)[kinds < num_seen].sum()
-    novel = [clusters[kinds == kind] for kind in range(num_seen, int(kinds.max()) + 1)]
-    places = [int(found.mode().values) for found in novel]
-    right += sum((found == place).sum() for found, place in zip(novel, places, strict=True) if places.count(place) == 1)
-    return float(right) / len(kinds)
 
 
 def test_classes_of_different_sizes_are_found_by_their_prior():

@@ -77,6 +77,18 @@ def test_weights_are_the_marginals_of_the_rows():
     assert marginal_error(assigned, PRIOR) > 0.01
 
 
+@pytest.mark.parametrize("trust", [0.3, 0.7])
+def test_columns_that_are_only_trusted_agree_with_unbalanced_transport(trust):
+    logits, relaxation = cosines(), 0.5 * trust / (1 - trust)
+    plan = ot.unbalanced.sinkhorn_unbalanced(
+        [1 / 12] * 12, PRIOR.double().numpy(), -logits.double().numpy(), 0.5, (np.inf, relaxation), c=np.ones((12, 4))
+    )
+    assigned = sinkhorn(logits, PRIOR, 0.5, 1000, trust=trust)
+    np.testing.assert_allclose(assigned, 12 * plan, atol=1e-4)
+    strict, free = (float(marginal_error(sinkhorn(logits, PRIOR, 0.5, 100, trust=t), PRIOR)) for t in (1.0, 1e-6))
+    assert strict < float(marginal_error(assigned, PRIOR)) < free
+
+
 def test_rows_without_weight_do_not_count_but_are_assigned():
     logits, weights = cosines(), torch.tensor([0.0] * 5 + [1.0] * 7)
     assigned = sinkhorn(logits, PRIOR, 0.05, 3, weights)
