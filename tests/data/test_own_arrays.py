@@ -197,7 +197,7 @@ class TestNpz:
     def test_features(self, tmp_path):
         path = tmp_path / "mine.NPZ"
         with path.open("wb") as file:
-            np.savez(file, features=np.ones((3, 2)), labels=["a", "b", ""])
+            np.savez(file, features=np.eye(3), labels=["a", "b", ""])
         assert read_own(path).has_features
 
     @pytest.mark.parametrize(
@@ -219,6 +219,7 @@ class TestNpz:
             ({"features": gray(2), "labels": [0, 1]}, ["features are uint8", "(2, 4, 4)", "(N, D)"]),
             ({"images": gray(2, 4), "labels": [0, 1]}, ["images", "(2, 4)", "(N, H, W, C)"]),
             ({"images": gray(2), "labels": np.array(["a", None])}, ["Python objects", "run code"]),
+            ({"features": np.ones((3, 5)), "labels": [0, 1, -1]}, ["all features are constant"]),
         ],
     )
     def test_what_is_wrong(self, tmp_path, arrays, fragments):

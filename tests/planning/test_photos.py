@@ -163,11 +163,17 @@ def test_last_blocks_can_be_trained(photos):
     assert run("predict", "r", photos / "test/cat/000.png", "--out", "p.csv", "--quiet", "--views", "0", *HERE) == 0
 
 
-@pytest.mark.parametrize("side", [10, 3000])
-def test_photos_of_odd_sizes_are_used(photos, side):
-    Image.new("RGB", (side, side), (60, 60, 200)).save(photos / "unlabelled/odd.png")
+@pytest.mark.parametrize("size", [(10, 10), (3000, 3000), (10_000, 50)])
+def test_photos_of_odd_sizes_are_used(photos, size):
+    Image.new("RGB", size, (60, 60, 200)).save(photos / "unlabelled/odd.png")
     assert run("train", photos, "--out", "r", "--quiet", *SHORT) == 0
     assert any(row["path"] == "unlabelled/odd.png" for row in answers("r/predictions.csv"))
+
+
+def test_a_photo_of_10_000_pixels_a_side_is_named_with_the_limit(photos, refused):
+    Image.new("1", (10_000, 10_000)).save(photos / "unlabelled/huge.png")
+    message = refused("train", photos, "--out", "r", *SHORT)
+    assert "unlabelled/huge.png has 100,000,000 pixels, more than the limit of 89,478,485" in message
 
 
 def test_one_unlabelled_photo_is_enough(photos):

@@ -79,6 +79,10 @@ def _from_arrays(where: str, name: str, kind: str, data: Any, labels: Any, test:
         lacking = f"labels but no {kind}" if test is None else f"{kind} but no labels"
         raise UserError(f"{where}: the test part has {lacking}; add them or leave out the test part")
     train = _checked_part(where, kind, data, labels)
+    if kind == "features" and not (train[0] != train[0][0]).any():
+        raise UserError(
+            f"{where}: all features are constant, so they cannot tell classes apart; check how they were made"
+        )
     test = (train[0][:0], []) if test is None else _checked_part(f"{where}, test part", kind, test, test_labels)
     if test[0].shape[1:] != train[0].shape[1:]:
         shapes = f"{train[0].shape[1:]} in training and {test[0].shape[1:]} in the test part"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from openworld.compute.runtime import Runtime
 from openworld.core.config import ESTIMATORS
-from openworld.core.errors import CannotEstimate, UserError, named
+from openworld.core.errors import UserError, named
 from openworld.core.progress import CountDisplay
 from openworld.data.problem import OpenWorld, TrainingSet
 from openworld.nets.bodies import Adapter
@@ -157,8 +157,6 @@ def comparable(features_ND: Tensor) -> Tensor:
     Many columns come from a network. They become what the adapter sees, without the mean that all samples share
     (docs/findings.md#finding-auto). Few columns are measurements in different units. They are standardised.
     """
-    if not (features_ND != features_ND[0]).any():
-        raise CannotEstimate("all features are constant, so the number of classes cannot be estimated from them")
     if features_ND.shape[1] < FEWEST_FEATURES:
         return standardised(features_ND)
     units_ND = Adapter.inputs(features_ND)
