@@ -10,7 +10,8 @@ the same features: see `ALTERNATIVES`. Every set is recorded as soon as it is do
 
     python benchmarks/own_photos.py auto-pets pets-7 pets-8 pets-9 --setting 'num_classes="auto"' --only-ours
 
-lets the run estimate the number of classes, and leaves the alternatives out.
+lets the run estimate the number of classes, and leaves the alternatives out. With --as-features the plain features of
+each run also go into a .npz file, and `openworld train` gets that.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,13 @@ from openworld.runs.world import open_world
 
 @dataclass(frozen=True)
 class Features:
-    """The features of a set as unit vectors, with the labels that training may see."""
+    """The features of a set, with the labels that training may see, and those of the test photos."""
 
     labelled: np.ndarray
     labels: np.ndarray
     unlabelled: np.ndarray
     test: np.ndarray
+    test_labels: np.ndarray
     num_classes: int
 
     @property
@@ -58,6 +60,9 @@ class Features:
     @property
     def all(self) -> np.ndarray:
         return np.concatenate([self.labelled, self.unlabelled])
+
+    def replaced(self, labelled: np.ndarray, unlabelled: np.ndarray, test: np.ndarray) -> "Features":
+        return replace(self, labelled=labelled, unlabelled=unlabelled, test=test)
 
 
 def k_means(found: Features) -> np.ndarray:
@@ -73,8 +78,7 @@ def whitened_k_means(found: Features) -> np.ndarray:
     matrix = within_class_whitening(labelled, one_hot, everything, floor=1.0)
     parts = found.labelled, found.unlabelled, found.test
     whitened = (F.normalize((torch.from_numpy(part) - everything.mean(dim=0)) @ matrix).numpy() for part in parts)
-    labelled, unlabelled, test = whitened
-    return k_means(Features(labelled, found.labels, unlabelled, test, found.num_classes))
+    return k_means(found.replaced(*whitened))
 
 
 def semi_supervised_k_means(found: Features, rounds: int = 50) -> np.ndarray:
@@ -188,19 +192,31 @@ def trained(folder: Path, out: Path, flags: dict[str, Any]) -> tuple[dict[str, A
     }, run
 
 
-def alternatives(run: RunFolder) -> dict[str, Any]:
-    """Return the accuracies of the alternatives on the features of the plain view, which the run used."""
+def plain_features(run: RunFolder) -> Features:
+    """Return the features of the plain views that the run used."""
     world = open_world(run.config(), make_runtime("cpu", quiet=True), run)
-    plain = world.training.family.plain
-    parts = world.training.labelled, world.training.unlabelled, world.truths["test"].samples
-    labelled, unlabelled, test = (F.normalize(plain(part.data)).numpy() for part in parts)
-    labels = world.training.labels.numpy()
-    found = Features(labelled, labels, unlabelled, test, world.training.num_classes)
-    truth = world.truths["test"].labels
+    training, test = world.training, world.truths["test"]
+    parts = training.labelled, training.unlabelled, test.samples
+    labelled, unlabelled, of_test = (training.family.plain(part.data).numpy() for part in parts)
+    return Features(labelled, training.labels.numpy(), unlabelled, of_test, test.labels, training.num_classes)
+
+
+def write_npz(features: Features, path: Path) -> None:
+    """Write the features as someone would who has computed them elsewhere: -1 stands for no label."""
+    labels = np.concatenate([features.labels, np.full(len(features.unlabelled), -1)])
+    test = {"test_features": features.test, "test_labels": features.test_labels}
+    np.savez(path, features=features.all, labels=labels, **test)
+
+
+def alternatives(features: Features) -> dict[str, Any]:
+    """Return the accuracies of the alternatives on the features as unit vectors."""
+    parts = features.labelled, features.unlabelled, features.test
+    found = features.replaced(*(F.normalize(torch.from_numpy(part)).numpy() for part in parts))
     results = {}
     for name, method in ALTERNATIVES.items():
         began = time.monotonic()
-        results[name] = scores(method(found), truth, found.num_seen) | {"seconds": round(time.monotonic() - began, 1)}
+        accuracies = scores(method(found), found.test_labels, found.num_seen)
+        results[name] = accuracies | {"seconds": round(time.monotonic() - began, 1)}
         print(f"  {name}: {results[name]}", file=sys.stderr, flush=True)
     return results
 
@@ -217,8 +233,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("own-photos-runs"), help="folder of the runs")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="a setting of train_on")
     parser.add_argument("--only-ours", action="store_true", help="leave the alternatives out")
+    parser.add_argument("--as-features", action="store_true", help="train on a .npz file of the features as well")
     options = parser.parse_args()
-    flags = {name: json.loads(value) for name, _, value in (each.partition("=") for each in options.setting)}
+    settings = {name: json.loads(value) for name, _, value in (each.partition("=") for each in options.setting)}
     record: dict[str, Any] = {
         "name": options.name,
         "command": f"python benchmarks/{Path(sys.argv[0]).name} {' '.join(sys.argv[1:])}",
@@ -230,13 +247,18 @@ def main() -> None:
     before = json.loads(path.read_text())["sets"] if path.exists() else {}  # alternatives are the same every time
     for folder in options.sets:
         out = options.out / f"{folder.name}-{options.name}"
-        result, run = trained(folder, out, {"num_classes": num_classes_of(folder), **flags})
+        flags = {"num_classes": num_classes_of(folder), **settings}
+        result, run = trained(folder, out, flags)
         known = before.get(folder.name, {})
         is_known = (known.get("backbone"), known.get("views")) == (result["backbone"], result["views"])
         if is_known and "alternatives" in known:
             result["alternatives"] = known["alternatives"]
         elif not options.only_ours:
-            result["alternatives"] = alternatives(run)
+            result["alternatives"] = alternatives(plain_features(run))
+        if options.as_features:
+            npz = out.with_suffix(".npz")
+            write_npz(plain_features(run), npz)
+            result["as_features"], _ = trained(npz, out.with_name(f"{out.name}-features"), flags)
         record["sets"][folder.name] = result
         record["mean"] = {
             name: round(statistics.mean(each[name] for each in record["sets"].values()), 2)
