@@ -18,6 +18,7 @@ def found(labelled, labels, unlabelled, prior, trust: float = 1.0):
     return discover(labelled, labels, unlabelled, prior, generator(0, "clusters"), trust)
 
 
+@pytest.mark.slow
 def test_classes_with_and_without_labels_are_found():
     labelled, labels, unlabelled, truth = split(*blobs([100] * 10), num_seen=5, each=10)
     result = found(labelled, labels, unlabelled, even(10))
@@ -27,6 +28,7 @@ def test_classes_with_and_without_labels_are_found():
     torch.testing.assert_close(result.centres_Kd.norm(dim=1), torch.ones(10))
 
 
+@pytest.mark.slow
 def test_whitening_by_the_clusters_finds_what_few_labels_do_not_show():
     """Eight directions vary within all classes. Two labels a class are too few to tell which directions these are."""
     samples, kinds = blobs([120] * 10, width=24)
@@ -38,6 +40,7 @@ def test_whitening_by_the_clusters_finds_what_few_labels_do_not_show():
     assert share_found(again, truth, num_seen=5) > share_found(once, truth, num_seen=5) + 0.1
 
 
+@pytest.mark.slow
 def test_the_sizes_follow_a_prior_that_is_known():
     labelled, labels, unlabelled, _ = split(*blobs(UNEVEN, spread=0.7), num_seen=4, each=20)
     sizes = torch.tensor([280.0, 280, 280, 40, 60, 300, 60, 300])  # the novel ones in another order
@@ -47,6 +50,7 @@ def test_the_sizes_follow_a_prior_that_is_known():
     torch.testing.assert_close(result.sizes_K[4:].sort().values, prior[4:].sort().values, atol=0.02, rtol=0)
 
 
+@pytest.mark.slow
 def test_a_prior_that_is_only_assumed_gives_way_if_the_classes_are_uneven():
     labelled, labels, unlabelled, truth = split(*blobs(UNEVEN), num_seen=4, each=20)
     trusted, assumed = (
