@@ -101,8 +101,8 @@ class OpenWorldClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     -----
     ``fit`` always starts from scratch. It warns if this discards an earlier model, or if ``out`` already contains a
     run, finished or not. It never resumes a stopped run. If every sample has a label, the class proportions are those
-    of the labels. Otherwise all classes, seen and novel, are assumed to be equally frequent among the unlabelled
-    samples.
+    of the labels. Otherwise all classes, seen and novel, are assumed to be equally frequent among the labelled and
+    unlabelled samples together (the prior "even" of docs/backbones.md).
 
     Examples
     --------

@@ -262,7 +262,7 @@ def test_an_interrupted_preparation_has_begun_nothing(monkeypatch, capsys):
 
     monkeypatch.setattr("openworld.planning.prepare.plan_run", interrupted)
     assert run("train", *TINY, "--out", "r") == 130
-    assert "interrupted; nothing was saved yet" in capsys.readouterr().err
+    assert "interrupted; no step was saved yet" in capsys.readouterr().err
     assert not Path("r").exists()
 
 

@@ -43,8 +43,9 @@ def test_uniform_prior_disregards_the_counts():
 
 def test_classes_of_unknown_number_are_assumed_balanced():
     # 50 images in five classes are ten each. Of the two seen classes, ten and five images are labelled.
-    prior = prior_of([20, 10, 8, 12], Problem(labelled=50, num_classes=5))
-    torch.testing.assert_close(prior, torch.tensor([0, 5, 10, 10, 10]) / 35)
+    for problem in (Problem(labelled=50, num_classes=5), Problem(labelled=50, num_classes=5, prior="even")):
+        prior = prior_of([20, 10, 8, 12], problem)
+        torch.testing.assert_close(prior, torch.tensor([1, 5, 10, 10, 10]) / 36)  # no class is forbidden
 
 
 def test_fewer_classes_than_are_seen_are_refused():

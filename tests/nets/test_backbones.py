@@ -12,10 +12,11 @@ from tiny_backbone import tiny_backbone, tiny_hub_folder
 
 from openworld.core.errors import UserError
 from openworld.nets import backbones as module
-from openworld.nets.backbones import FACTS, WEIGHTS, Backbone, find_backbone, keep, kept
+from openworld.nets.backbones import DEFAULT, FACTS, WEIGHTS, Backbone, find_backbone, installed_file, keep, kept
 from openworld.nets.efficientnet_lite import VARIANTS, EfficientNetLite
 from openworld.nets.foreign import read_weights
 
+NORM = ("weight", "bias", "running_mean", "running_var")
 CODE = b"cos\nsystem\n(S'touch executed'\ntR."
 """A pickle that runs a command."""
 
@@ -69,6 +70,11 @@ def test_damaged_files_are_refused():
 def test_weights_of_another_network_are_named_as_such():
     torch.save({"state_dict": {"conv1.weight": torch.zeros(64, 3, 7, 7)}}, "resnet.pth")
     assert list(read_weights(Path("resnet.pth"))) == ["conv1.weight"]
+    torch.save({1: torch.zeros(2)}, "numbered.pth")
+    assert "numbered.pth" in refusal("numbered.pth")
+    body = {"_conv_stem.weight": torch.zeros(32, 3, 3, 3), **{f"_bn0.{name}": torch.tensor(1.0) for name in NORM}}
+    torch.save(body, "scalars.pth")
+    assert "these are not the weights" in refusal("scalars.pth")
     assert "these are not the weights of efficientnet-lite0" in refusal("resnet.pth")
 
 
@@ -76,7 +82,19 @@ def test_weights_that_are_not_finite_are_refused():
     body = EfficientNetLite(VARIANTS["efficientnet-lite0"])
     body.last.bias.data[3] = torch.nan
     with pytest.raises(UserError, match=r"last\.bias contains NaN"):
-        module._described("lite", "efficientnet-lite0", body, {"side": 224, **module.LITE_PIXELS})
+        module._described("lite", "efficientnet-lite0", body, {"side": 224, "licence": "MIT", **module.LITE_PIXELS})
+
+
+def test_the_licence_of_a_file_is_not_known():
+    torch.save(torch.load(installed_file(DEFAULT), weights_only=True), "mine.pth")
+    assert find_backbone("mine.pth").description.licence == "not stated"
+    assert find_backbone(DEFAULT).description.licence == "Apache-2.0"
+
+
+def test_other_facts_of_a_model_are_another_identity():
+    description = tiny_backbone().description
+    others = [replace(description, **change) for change in ({"side": 48}, {"architecture": {"hidden_act": "relu"}})]
+    assert len({each.identity for each in (description, *others)}) == 3
 
 
 def test_a_kept_backbone_gives_the_same_features_and_a_damaged_one_none(tmp_path):
@@ -90,6 +108,9 @@ def test_a_kept_backbone_gives_the_same_features_and_a_damaged_one_none(tmp_path
     content[-1] ^= 1
     (tmp_path / WEIGHTS).write_bytes(content)
     with pytest.raises(UserError, match=r"backbone\.json: the backbone of this run is damaged"):
+        kept(tmp_path)
+    (tmp_path / WEIGHTS).unlink()
+    with pytest.raises(UserError, match="damaged"):
         kept(tmp_path)
     (tmp_path / FACTS).write_text(json.dumps({"name": "x"}))
     with pytest.raises(UserError, match="damaged"):
@@ -133,6 +154,42 @@ def test_models_of_the_hub_are_read_from_a_folder(family, tmp_path):
     images = torch.rand(2, 3, 32, 32)
     torch.testing.assert_close(again(images), backbone(images), rtol=0, atol=0)
     assert isinstance(again, Backbone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "num_blocks"), [("dinov2", 2), ("convnext", 5)])
+def test_the_last_block_of_a_model_of_the_hub_is_the_one_before_its_features(family, num_blocks, tmp_path):
+    backbone = find_backbone(str(tiny_hub_folder(family, tmp_path / family)))
+    blocks = backbone.body.stages()
+    assert len(blocks) == num_blocks
+    names = [name for name, module in backbone.named_modules() if isinstance(module, type(blocks[0]))]
+    assert backbone.get_submodule(names[-1]) is blocks[-1]
+
+
+@pytest.mark.slow
+def test_a_model_of_the_hub_that_takes_no_images_is_named(tmp_path):
+    assert "bert gives no features of an image" in refusal(str(tiny_hub_folder("bert", tmp_path / "bert")))
+
+
+@pytest.mark.slow
+def test_preprocessing_that_is_assumed_is_told_and_damaged_one_is_refused(tmp_path, capsys):
+    folder = tiny_hub_folder("dinov2", tmp_path / "dinov2")
+    find_backbone(str(folder))
+    assert "dinov2 has no preprocessor_config.json, so" in capsys.readouterr().err
+    find_backbone.cache_clear()
+    (folder / "preprocessor_config.json").write_text("{")
+    assert "preprocessor_config.json is damaged" in refusal(str(folder))
+
+
+@pytest.mark.slow
+def test_code_in_a_model_of_the_hub_is_never_run(tmp_path, monkeypatch):
+    folder = tiny_hub_folder("dinov2", tmp_path / "own")
+    (folder / "own.py").write_text("open('executed', 'w')\nclass OwnConfig: pass\n")
+    config = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    assert "contains custom code" in refusal(str(folder))
+    assert not Path("executed").exists()
 
 
 @pytest.mark.slow

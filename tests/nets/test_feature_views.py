@@ -17,6 +17,7 @@ from openworld.data.own import from_arrays
 from openworld.data.problem import OpenWorld, load_problem
 from openworld.data.row_cache import RowCache
 from openworld.data.samples import InMemory
+from openworld.nets import feature_views as module
 from openworld.nets.feature_views import ViewSource, with_features
 from openworld.ops.rng import generator
 
@@ -77,6 +78,36 @@ def test_a_shorter_cache_than_its_keys_is_read_as_missing():
     for rows in cache_dir().rglob("rows.bin"):
         rows.write_bytes(rows.read_bytes()[:100])
     assert torch.equal(features(images(6)), before)
+
+
+def test_a_cache_without_its_rows_is_filled_again_in_every_place(monkeypatch):
+    """Several chunks are written. None may leave a hole that a later chunk, or a later run, reads as zeros."""
+    monkeypatch.setattr(module, "IMAGES_AT_ONCE", 3)
+    before = features(images(10))
+    for rows in cache_dir().rglob("rows.bin"):
+        rows.unlink()
+    assert torch.equal(features(images(10)), before)
+    assert torch.equal(features(images(10)), before)
+
+
+def test_passes_that_do_not_fit_the_memory_are_halved(monkeypatch):
+    before, usual = features(images(5)), ViewSource._pass
+    shutil.rmtree(cache_dir())
+    tried = []
+
+    def small_only(source, samples, numbers, view, rows):
+        tried.append(rows)
+        if rows > 2:
+            raise torch.OutOfMemoryError
+        return usual(source, samples, numbers, view, rows)
+
+    monkeypatch.setattr(ViewSource, "_pass", small_only)
+    torch.testing.assert_close(features(images(5)), before, rtol=1e-4, atol=1e-5)
+    assert tried[0] == 8
+    assert {*tried} == {8, 4, 2}
+    monkeypatch.setattr(ViewSource, "_pass", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    with pytest.raises(torch.OutOfMemoryError):
+        features(images(5, seed=1))
 
 
 @pytest.mark.parametrize("when", ["there is no room", "the disk is full"])

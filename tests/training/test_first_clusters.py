@@ -37,16 +37,19 @@ def test_features_are_trained_from_their_clusters():
     first, *_, last = run.metrics()
     assert first["step"] == 0
     assert last["agreement"] > 0.9
+    saved = run.newest_checkpoint(print).tensors("average")  # features are used as they are, as those of a backbone
+    assert saved["mean"].eq(0).all()
+    assert saved["std"].eq(1).all()
 
 
 @pytest.mark.slow
 def test_training_that_spoils_the_clusters_is_undone():
     """A rate of 300 makes the network forget. The run answers as its first clusters do, and says so."""
-    summary, run = trained("bad", distance=0.5, lr=300.0)
+    summary, run = trained("bad", distance=1.0, lr=300.0)
     assert summary["keeps_first_clusters"]
     lines = run.metrics()
     assert lines[-1]["agreement"] < lines[0]["agreement"]
-    _, good = trained("first", distance=0.5, steps=1, epoch_steps=1, lr=1e-9)
+    _, good = trained("first", distance=1.0, steps=1, epoch_steps=1, lr=1e-9)
     weights = [each.newest_checkpoint(print).tensors("average")["head.weight"] for each in (run, good)]
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-3, atol=1e-4)
 

@@ -149,12 +149,11 @@ def own(data: str) -> Config:
 
     Command: openworld train FOLDER. Measured on four sets of 3,500 photos with seven classes, 750 steps on one CPU
     thread: 73.8 / 68.5 / 71.5 on average, with SGD 67.4 / 55.3 / 62.3 (docs/findings.md#finding-own-photos-muon). The
-    method's settings are those of the digits, with a lower learning rate and Muon. The class proportions of the
-    unlabelled part are assumed equal, because they are unknown.
+    method's settings are those of the digits, with a lower learning rate and Muon.
     """
     return Config(
         data=data,
-        problem=Problem(prior="uniform"),
+        problem=Problem(prior="even"),
         training=Training(network="small-32", lr=0.2, weight_decay=5e-4, muon=0.04),
         options=TrsslOptions(iterations=20, uncertainty_from=0.5),
     )

@@ -13,6 +13,8 @@ from openworld.data.split import Split
 
 TRUST_IN_ASSUMED = 0.7
 """Costs nothing where classes are equally large, and helps where they are not (docs/findings.md#finding-uneven)."""
+LEAST_LEFT = 0.1
+"""Part of a class that stays unlabelled at least, if its size is only assumed: proportion 0 would forbid the class."""
 
 
 def prior_of(split: Split, labels: np.ndarray, config: Config) -> Tensor:
@@ -41,24 +43,22 @@ def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
         raise UserError(f"{named('num_classes', num_classes)} is more than the {most}")
     if problem.prior == "uniform":
         return torch.full((num_classes,), 1 / num_classes)
+    even = _what_labels_leave(np.full(num_classes, num_samples / num_classes), labels, LEAST_LEFT)
     if problem.prior == "even":
-        return _what_labels_leave(np.full(num_classes, num_samples / num_classes), labels)
+        return even
     if is_prior_file(problem.prior):
         return _prior_from_file(Path(problem.prior), num_classes)
     if not split.class_sizes:
-        known, even, uniform = (named("prior", word) for word in ("known", "even", "uniform"))
-        advice = f"use {even}, {uniform} or a file of class proportions"
-        raise UserError(f"{known} needs the class sizes, which are unknown for your own data; {advice}")
+        advice = f"use {named('prior', 'even')}, {named('prior', 'uniform')} or a file of class proportions"
+        raise UserError(f"{named('prior', 'known')} needs the class sizes, which are unknown for your own data; {advice}")
     if num_classes == split.num_classes:
-        sizes = np.array(split.class_sizes, dtype=np.float64)
-    else:
-        sizes = np.full(num_classes, sum(split.class_sizes) / num_classes)
-    return _what_labels_leave(sizes, labels)
+        return _what_labels_leave(np.array(split.class_sizes, dtype=np.float64), labels)
+    return even
 
 
-def _what_labels_leave(sizes_K: np.ndarray, labels: np.ndarray) -> Tensor:
-    """Return the class proportions of what remains unlabelled of classes of these sizes."""
-    left_K = (sizes_K - np.bincount(labels, minlength=len(sizes_K))).clip(min=0)
+def _what_labels_leave(sizes_K: np.ndarray, labels: np.ndarray, least: float = 0.0) -> Tensor:
+    """Return the class proportions of what remains unlabelled of classes of these sizes, at least a part of each."""
+    left_K = (sizes_K - np.bincount(labels, minlength=len(sizes_K))).clip(min=least * sizes_K)
     return torch.from_numpy(left_K / left_K.sum()).float()
 
 

@@ -1,7 +1,8 @@
 """A cache of rows on disk. The content of an image is the key of its row: its pixels, or its features.
 
 rows.bin holds the rows, keys.bin the sha256 of the image behind each row. A key is written after its row is safely on
-disk. A crash can therefore leave only a row without a key, which is overwritten.
+disk. A crash can therefore leave only a row without a key, which is overwritten. A key without its row counts as
+absent: somebody deleted or cut rows.bin.
 """
 
 import os
@@ -40,9 +41,10 @@ class RowCache:
         """Return the row of each key."""
         try:
             keys = self.keys_path.read_bytes()
+            num_rows = self._num_rows()
         except OSError:
             return {}
-        rows = {keys[row * KEY_BYTES : (row + 1) * KEY_BYTES]: row for row in range(len(keys) // KEY_BYTES)}
+        rows = {keys[row * KEY_BYTES : (row + 1) * KEY_BYTES]: row for row in range(num_rows)}
         rows.pop(NO_KEY, None)
         return rows
 
@@ -52,10 +54,14 @@ class RowCache:
         with FileLock(self.folder / "lock"):
             for path in (self.rows_path, self.keys_path):
                 path.touch()
-            rows = self.keys_path.stat().st_size // KEY_BYTES
+            rows = self._num_rows()
             with self.keys_path.open("r+b") as keys:
-                keys.truncate(rows * KEY_BYTES)  # remove a key that a crash cut short
+                keys.truncate(rows * KEY_BYTES)  # remove a key that a crash cut short, and keys without rows
             yield rows
+
+    def _num_rows(self) -> int:
+        """Return the number of rows that are there together with their key."""
+        return min(self.keys_path.stat().st_size // KEY_BYTES, self.rows_path.stat().st_size // self.row_bytes)
 
     def commit(self, keys: list[bytes]) -> None:
         """Add the keys of the new rows, which must be in rows.bin already. `NO_KEY` marks a row without an image."""

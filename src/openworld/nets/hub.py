@@ -6,9 +6,11 @@ imported only when such a backbone is used.
 
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from openworld.core.errors import UserError, named
@@ -16,37 +18,47 @@ from openworld.core.errors import UserError, named
 USUAL_SIDE = 224
 USUAL_MEAN, USUAL_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Preprocessing of ImageNet, for a model that does not state its own."""
+NOT_STATED = "not stated"
 BRING = "config.json, preprocessor_config.json, README.md and model.safetensors"
 
 
 class HubModel(nn.Module):
     """Map normalised images (B, 3, S, S) to features (B, D): the class token, or what the model pools itself."""
 
-    def __init__(self, model: nn.Module, uses_pooler: bool):
+    def __init__(self, model: nn.Module, uses_pooler: bool, side: int):
         super().__init__()
         self.tower = getattr(model, "vision_model", model)  # CLIP and SigLIP have a text tower beside it
         self.uses_pooler = uses_pooler
-
-    @property
-    def num_features(self) -> int:
-        config = self.tower.config
-        return config.hidden_sizes[-1] if hasattr(config, "hidden_sizes") else config.hidden_size
+        with torch.inference_mode():  # each family of models says in its own way how wide its features are
+            self.num_features: int = self.eval()(torch.zeros(1, 3, side, side)).shape[1]
 
     def forward(self, images: Tensor) -> Tensor:
         outputs = self.tower(pixel_values=images)
         return outputs.pooler_output.flatten(1) if self.uses_pooler else outputs.last_hidden_state[:, 0]
 
     def stages(self) -> list[nn.Module]:
-        """Return the blocks in their order: the longest list of modules in the model."""
-        lists = [module for module in self.tower.modules() if isinstance(module, nn.ModuleList)]
-        return list(max(lists, key=len, default=[]))
+        """Return the blocks in their order. Some models hold them in one list, others in one list for each stage."""
+        return [block for stage in _main_list(self.tower) for block in _main_list(stage) or [stage]]
 
 
-def built(architecture: dict[str, Any]) -> HubModel:
+def _main_list(module: nn.Module) -> list[nn.Module]:
+    """Return the outermost list of modules that holds more than half of the weights of a module; empty if none does."""
+    for part in module.children():
+        if 2 * _num_weights(part) > _num_weights(module):
+            is_list = isinstance(part, (nn.ModuleList, nn.Sequential))
+            return list(part) if is_list else _main_list(part)
+    return []
+
+
+def _num_weights(module: nn.Module) -> int:
+    return sum(weights.numel() for weights in module.parameters())
+
+
+def built(architecture: dict[str, Any], side: int) -> HubModel:
     """Return a model with random weights from what `fetched` recorded about it."""
     transformers = _transformers()
     config = transformers.AutoConfig.for_model(**architecture["config"])
-    return HubModel(transformers.AutoModel.from_config(config), architecture["uses_pooler"])
+    return HubModel(transformers.AutoModel.from_config(config), architecture["uses_pooler"], side)
 
 
 def fetched(name: str) -> tuple[HubModel, dict[str, Any], dict[str, Any]]:
@@ -58,8 +70,10 @@ def fetched(name: str) -> tuple[HubModel, dict[str, Any], dict[str, Any]]:
     transformers = _transformers()
     flag = named("backbone", name)
     try:
-        config = transformers.AutoConfig.from_pretrained(name)
-        model, report = transformers.AutoModel.from_pretrained(name, use_safetensors=True, output_loading_info=True)
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        model, report = transformers.AutoModel.from_pretrained(
+            name, use_safetensors=True, output_loading_info=True, trust_remote_code=False
+        )
     except (
         Exception
     ) as error:  # it raises many types of errors: for a missing file, no network, an unknown architecture
@@ -77,7 +91,12 @@ def fetched(name: str) -> tuple[HubModel, dict[str, Any], dict[str, Any]]:
         what = f"{missing[0]} is missing" if missing else "shapes differ"
         raise UserError(f"{flag}: the weights are of another network than its config.json says: {what}")
     facts = {**_preprocessing(name, config), "licence": _licence(name)}
-    return HubModel(model, uses_pooler), {"config": config.to_dict(), "uses_pooler": uses_pooler}, facts
+    try:
+        found = HubModel(model, uses_pooler, facts["side"])
+    except Exception as error:  # each model fails in its own way if it does not take images
+        reason = " ".join(str(error).split())[:160]
+        raise UserError(f"{flag}: {config.model_type} gives no features of an image ({reason})") from None
+    return found, {"config": config.to_dict(), "uses_pooler": uses_pooler}, facts
 
 
 def _transformers() -> Any:
@@ -97,7 +116,14 @@ def _transformers() -> Any:
 
 def _preprocessing(name: str, config: Any) -> dict[str, Any]:
     """Return the side, mean and standard deviation of the images that the model was trained on."""
-    stated = json.loads(_text(name, "preprocessor_config.json") or "{}")
+    content = _text(name, "preprocessor_config.json")
+    if content is None:
+        assumed = "so the mean and standard deviation of ImageNet's images are assumed"
+        print(f"warning: {name} has no preprocessor_config.json, {assumed}", file=sys.stderr, flush=True)
+    try:
+        stated = json.loads(content or "{}")
+    except ValueError as error:
+        raise UserError(f"{named('backbone', name)}: preprocessor_config.json is damaged ({error})") from None
     size = stated.get("crop_size") or stated.get("size") or {}
     vision = getattr(config, "vision_config", config)
     sides = [size] if isinstance(size, int) else [size.get(key) for key in ("height", "shortest_edge")]
@@ -113,7 +139,7 @@ def _licence(name: str) -> str:
     """Return the licence that the model card states."""
     lines = (_text(name, "README.md") or "").splitlines()
     stated = (line.partition(":")[2].strip() for line in lines[:40] if line.startswith(("license:", "license_name:")))
-    return next(filter(None, stated), "not stated")
+    return next(filter(None, stated), NOT_STATED)
 
 
 def _text(name: str, file: str) -> str | None:

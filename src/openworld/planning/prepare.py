@@ -38,9 +38,7 @@ def prepare_run(
     is in memory. The data is opened only once.
     """
     recipe = recipe_config(requested)
-    estimates_classes = requested.get("num_classes") == "auto"
-    learns_features = requested.get("start", recipe.training.start) == FEATURES_RUN
-    if not learns_features and requested.get("start_steps"):
+    if requested.get("start", recipe.training.start) != FEATURES_RUN and requested.get("start_steps"):
         features = named("start", FEATURES_RUN)
         start_steps = named("start_steps")
         raise UserError(f"{start_steps} works only with {features}; add {features} or leave {start_steps} out")
@@ -54,7 +52,9 @@ def prepare_run(
     opened = open_problem(requested, runtime, dataset, minutes)
     if minutes is not None:
         minutes = max(minutes - opened.seconds / 60, min(minutes, FEWEST_MINUTES))
-    estimates_classes = requested.get("num_classes") == "auto" or is_worth_estimating(requested, opened, runtime)
+    start = resolve_settings({**requested, **opened.settings}, opened.dataset, runtime.device).training.start
+    learns_features = start == FEATURES_RUN
+    estimates_classes = requested.get("num_classes") == "auto" or is_worth_estimating(requested, opened, start)
     if not estimates_classes and not learns_features:
         plan = plan_run(requested, opened, runtime, minutes)
         delete_estimate(out)
@@ -90,15 +90,13 @@ def has_features(opened: Opened) -> bool:
     return opened.has_backbone or opened.dataset.has_features
 
 
-def is_worth_estimating(requested: dict[str, Any], opened: Opened, runtime: Runtime) -> bool:
+def is_worth_estimating(requested: dict[str, Any], opened: Opened, start: str | None) -> bool:
     """Return whether to estimate the number of classes unasked: nothing else tells it, and the features are good.
 
     Then it costs little accuracy (docs/findings.md#finding-auto).
     """
-    if "num_classes" in requested or names_all_classes(opened.dataset) or not has_features(opened):
-        return False
-    training = resolve_settings({**requested, **opened.settings}, opened.dataset, runtime.device).training
-    return training.start == CLUSTERS
+    is_unknown = "num_classes" not in requested and not names_all_classes(opened.dataset)
+    return is_unknown and has_features(opened) and start == CLUSTERS
 
 
 def with_estimate(

@@ -121,7 +121,7 @@ def resume_hint(folder: RunFolder) -> str:
     """Return what the user can do after a stop."""
     if folder.exists or folder.request():
         return f"continue with: {folder.resume_command}"
-    return "nothing was saved yet; run the same command again to start"
+    return "no step was saved yet; run the same command again (cached images and features are not computed again)"
 
 
 def print_lines(runtime: Runtime, *lines: str) -> None:

@@ -26,7 +26,7 @@ from openworld.data.opening import stable_name
 from openworld.data.prior import is_prior_file
 from openworld.data.problem import OpenWorld
 from openworld.methods import METHODS
-from openworld.nets.backbones import DEFAULT, Backbone, find_backbone, installed_file
+from openworld.nets.backbones import DEFAULT, PACKAGES, Backbone, find_backbone, installed_file
 from openworld.runs.folder import RunFolder
 
 FEATURE_TRAINING: dict[str, Any] = {"lr": 0.005, "muon": 0.0}
@@ -107,8 +107,9 @@ def with_absolute_paths(requested: dict[str, Any]) -> dict[str, Any]:
         paths["prior"] = str(Path(requested["prior"]).absolute())
     if requested.get("start") not in (None, FEATURES_RUN, CLUSTERS):
         paths["start"] = str(Path(requested["start"]).absolute())
-    if Path(requested.get("backbone", "")).name and Path(requested.get("backbone", "")).exists():
-        paths["backbone"] = str(Path(requested["backbone"]).absolute())
+    backbone = requested.get("backbone") or NO_BACKBONE
+    if backbone not in (NO_BACKBONE, *PACKAGES) and Path(backbone).exists():
+        paths["backbone"] = str(Path(backbone).absolute())
     return {**requested, **paths}
 
 
@@ -168,7 +169,7 @@ def own_settings(dataset: Dataset, device: torch.device, config: Config) -> dict
 
 def usual_backbone(config: Config, dataset: Dataset, requested: dict[str, Any]) -> str:
     """Return the backbone for data if the user names none: for own photos the default one, if it is installed."""
-    wants_another_network = requested.keys() & {"network", "start", "start_steps", "image_size", "augment"}
+    wants_another_network = requested.keys() & {"network", "start", "start_steps"}
     takes_it = config.recipe == "own" and has_photos(dataset) and not wants_another_network
     return DEFAULT if takes_it and installed_file(DEFAULT) else NO_BACKBONE
 

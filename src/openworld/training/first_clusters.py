@@ -12,7 +12,6 @@ from openworld.core.progress import ProgressDisplay
 from openworld.data.batches import Batches
 from openworld.ops.agreement import kappa
 from openworld.runs.folder import RunFolder
-from openworld.training.learner import Learner
 
 VIEWS = 8
 """Number of random views that are compared with the plain one."""
@@ -40,16 +39,15 @@ def standard_error(proportion: float, count: int) -> float:
     return math.sqrt(max(proportion * (1 - proportion), 0.0) / count)
 
 
-def keep_the_better(learner: Learner, run: RunFolder, display: ProgressDisplay) -> bool:
-    """Go back to the first clusters if the agreement is clearly lower now than with them. Return whether it is."""
+def training_spoilt(run: RunFolder, num_held_out: int, display: ProgressDisplay) -> bool:
+    """Return whether the agreement is clearly lower now than it was with the first clusters, and tell the user."""
     lines = run.metrics()
-    first, last = lines[0]["agreement"], lines[-1]["agreement"]
-    if first is None or last >= first - standard_error((first + last) / 2, len(learner.batches.held_out)):
+    first = next((line["agreement"] for line in lines if line["step"] == 0), None)
+    last = lines[-1]["agreement"]
+    if first is None or last >= first - standard_error((first + last) / 2, num_held_out):
         return False
     display.warn(
         f"training lowered the agreement between views of samples that it did not use, from {first:.3f} to {last:.3f}: "
         "the run keeps the clusters that it began with"
     )
-    learner.begin_with_clusters()
-    learner.save(run)
     return True

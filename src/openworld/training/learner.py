@@ -212,11 +212,13 @@ class Learner:
 
 
 def new_network(config: Config, data: TrainingSet, backbone: Backbone | None) -> Network:
-    """Return the network for a training set. Through a backbone, it gets the features that the backbone gives."""
-    shape, mean, std = data.shown_shape, data.mean, data.std
-    if backbone:
-        shape, mean, std = (backbone.num_features,), torch.zeros(1), torch.ones(1)
-        mean, std = (each.expand(shape).contiguous() for each in (mean, std))
+    """Return the network for a training set. Through a backbone, it gets the features that the backbone gives.
+
+    The adapter takes features as they are: standard scores would enlarge what is zero in most samples.
+    """
+    shape, mean, std = (backbone.num_features,) if backbone else data.shown_shape, data.mean, data.std
+    if backbone or config.training.network == "adapter":
+        mean, std = torch.zeros(shape), torch.ones(shape)
     return network_of(config, shape, data.num_seen, data.num_classes, mean, std, backbone)
 
 

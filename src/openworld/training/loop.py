@@ -22,7 +22,7 @@ from openworld.runs.evaluation import evaluate_part, probe_features, progress_sc
 from openworld.runs.folder import RunFolder
 from openworld.runs.outputs import class_sizes, compute_outputs, write_outputs, write_predictions
 from openworld.runs.world import backbone_of, open_world
-from openworld.training.first_clusters import agreement, keep_the_better
+from openworld.training.first_clusters import agreement, training_spoilt
 from openworld.training.learner import Learner
 from openworld.training.meter import Meter
 
@@ -71,7 +71,7 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
             record_epoch(learner, learner.end_epoch(), world, run, clock)
             learner.save(run)
 
-        if training.start == CLUSTERS and saved is None:
+        if training.start == CLUSTERS and learner.step == 0 and not run.metrics():
             record_epoch(learner, learner.inference_average(), world, run, clock)
 
         # 4. All other methods make steps.
@@ -98,8 +98,13 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
                 run.record_seconds(clock.seconds())
                 stop.obey(learner.step)
 
-        # 5. A run that began with clusters must not end worse.
-        keeps_first = training.start == CLUSTERS and keep_the_better(learner, run, display)
+        # 5. A run that began with clusters must not end worse. All draws are seeded, so it can begin again.
+        keeps_first = training.start == CLUSTERS and training_spoilt(run, len(learner.batches.held_out), display)
+        if keeps_first:
+            learner = Learner(config, world.training, runtime, backbone)
+            learner.begin_with_clusters()
+            learner.step = training.steps
+            learner.save(run)
 
         # 6. Write the results. `obey` ends training here too if a signal has arrived in the meantime.
         stop.obey(learner.step)
