@@ -258,7 +258,8 @@ def main() -> None:
         if options.as_features:
             npz = out.with_suffix(".npz")
             write_npz(plain_features(run), npz)
-            result["as_features"], _ = trained(npz, out.with_name(f"{out.name}-features"), flags)
+            of_features = {name: value for name, value in flags.items() if not name.startswith("backbone")}
+            result["as_features"], _ = trained(npz, out.with_name(f"{out.name}-features"), of_features)
         record["sets"][folder.name] = result
         record["mean"] = {
             name: round(statistics.mean(each[name] for each in record["sets"].values()), 2)

@@ -53,6 +53,18 @@ def test_the_commands_are_found():
     assert sum(len(commands_of(page)) for page in WITH_COMMANDS) >= 60
 
 
+def test_every_finding_that_is_named_exists():
+    named = {
+        label for path in (ROOT / "src").rglob("*.py") for label in re.findall(r"finding-[\w-]*\w", path.read_text())
+    }
+    pages = (ROOT / "docs/findings").glob("*.md")
+    sections = {label for page in pages for label in re.findall(r"^\((finding-.*)\)=$", page.read_text(), flags=re.M)}
+    listed = set(re.findall(r"^- `(finding-.*)`", (ROOT / "docs/findings.md").read_text(), flags=re.M))
+    assert len(named) >= 10
+    assert named <= sections, named - sections
+    assert listed == sections, listed ^ sections
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> Path:
     """What the pages talk of: photos, features, and a run under each of the names that they give it."""
