@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from worlds import run, write_photos
 
-from openworld import OpenWorldClassifier, load_exported, train_on
+from openworld import OpenWorldClassifier, load_exported
 from openworld.core.signals import StopSignals
 from openworld.nets import feature_views
 from openworld.nets.backbones import DEFAULT, FACTS, find_backbone, installed_file
@@ -143,13 +143,6 @@ def test_a_recipe_that_learns_features_learns_none_if_a_backbone_gives_them(phot
     assert run(*command, "--quiet") == 0
     assert RunFolder(Path("r")).config().training.start == "clusters"
     assert not Path("r/simclr").exists()
-
-
-def test_the_time_decides_how_many_views_go_through_the_backbone(photos):
-    quick = train_on(photos, minutes=0.05, device="cpu", workers=0, out="quick", uncertainty_views=2)
-    assert RunFolder(Path(quick["run"])).config().training.backbone_views == 1
-    slow = train_on(photos, minutes=5, steps=None, device="cpu", workers=0, out="slow", uncertainty_views=2)
-    assert RunFolder(Path(slow["run"])).config().training.backbone_views == 4
 
 
 def test_the_number_of_classes_is_estimated_on_the_features(photos, capsys):

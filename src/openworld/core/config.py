@@ -65,9 +65,9 @@ class Training:
     """Pretrained network for photos, whose features are classified: efficientnet-lite2 (also 0, 1), the name of a model
     on the Hugging Face hub, a file of weights, or a folder. none learns from scratch. Default for your own photos:
     efficientnet-lite2, if it is installed."""
-    backbone_views: int = 4
-    """Number of random views of each image that go through the backbone, besides the plain one. Default: what the time
-    allows, up to 4."""
+    backbone_views: int = 1
+    """Number of random views of each image that go through the backbone, besides the plain one. More take time and
+    bring no accuracy (docs/findings.md#finding-backbone-views)."""
     finetune: int = 0
     """Number of last blocks of the backbone to train. 0 keeps the backbone as it is, so that each view goes through it
     only once."""

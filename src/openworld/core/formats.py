@@ -77,7 +77,7 @@ def _start_of(tree: Tree) -> str | None:
 def _config_from_2(tree: Tree) -> Tree:
     """Upgrade a configuration from format 2 to format 3: there were no backbones."""
     training = tree.get("training")
-    without = {"backbone": "none", "backbone_views": 4, "finetune": 0}
+    without = {"backbone": "none", "backbone_views": 1, "finetune": 0}
     return {**tree, "training": {**without, **training}} if isinstance(training, dict) else tree
 
 

@@ -50,7 +50,9 @@ def class_prior(split: Split, labels: np.ndarray, problem: Problem) -> Tensor:
         return _prior_from_file(Path(problem.prior), num_classes)
     if not split.class_sizes:
         advice = f"use {named('prior', 'even')}, {named('prior', 'uniform')} or a file of class proportions"
-        raise UserError(f"{named('prior', 'known')} needs the class sizes, which are unknown for your own data; {advice}")
+        raise UserError(
+            f"{named('prior', 'known')} needs the class sizes, which are unknown for your own data; {advice}"
+        )
     if num_classes == split.num_classes:
         return _what_labels_leave(np.array(split.class_sizes, dtype=np.float64), labels)
     return even

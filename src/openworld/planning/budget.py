@@ -15,8 +15,6 @@ from openworld.core.config import CLUSTERS, Config
 from openworld.core.errors import UserError, named
 from openworld.core.fields import replace
 from openworld.data.problem import OpenWorld, TrainingSet
-from openworld.nets.backbones import Backbone
-from openworld.nets.feature_views import ViewSource
 from openworld.nets.inference import inference_copy
 from openworld.runs.world import backbone_of
 from openworld.training.learner import Learner
@@ -30,17 +28,8 @@ PASSES_AND_VIEWS = ((10, 10), (10, 5), (5, 5), (4, 3), (2, 2))
 """Pairs of epochs and uncertainty views. The first pair that leaves enough time for training steps is used."""
 SHARE_OF_PASSES = 0.3
 """Proportion of the time that passes over the whole set may take."""
-
-
-def affordable_views(world: OpenWorld, backbone: Backbone, augment: str, seconds: float) -> int:
-    """Return how many random views of each image can go through the backbone in their share of the time."""
-    source, trial = ViewSource(backbone, augment, world.sample_shape[-1]), world.images["unlabelled"]
-    count = min(len(trial), TRIAL_IMAGES if backbone.mean.is_cuda else TRIAL_IMAGES // 8)
-    images, keys = trial.take(torch.arange(count)), [bytes(8)] * count
-    with source.computing():
-        pass_seconds = seconds_of(lambda: source.compute(images, keys, 1), backbone.mean.device, enough=1.0)
-    each = pass_seconds / count * sum(map(len, world.images.values()))
-    return max(1, min(MOST_VIEWS, int(SHARE_OF_FEATURES * seconds / each) - 1))
+ENOUGH_SECONDS = 3.0
+"""How long a cost is measured."""
 
 
 def refuse_bad_length(requested: dict[str, Any], minutes: float | None) -> None:
@@ -49,12 +38,6 @@ def refuse_bad_length(requested: dict[str, Any], minutes: float | None) -> None:
         raise UserError(f"{named('minutes')} and {named('steps')} both set the length of training; give only one")
     if minutes is not None and not 0 < minutes < math.inf:
         raise UserError(f"{named('minutes')} is {minutes}; it must be above 0")
-
-
-MOST_VIEWS, SHARE_OF_FEATURES = 4, 0.6
-"""Most random views of an image that go through a backbone, and the proportion of the time that they may take."""
-TRIAL_IMAGES = 512
-"""Number of images whose features are computed on a GPU to measure the speed."""
 
 
 class Costs(NamedTuple):
@@ -133,7 +116,7 @@ def measure_costs(config: Config, data: TrainingSet, runtime: Runtime) -> Costs:
     return Costs(step_seconds, seconds_of(pass_through, runtime.device) / len(chunk))
 
 
-def seconds_of(work: Callable[[], None], device: torch.device, enough: float = 3.0) -> float:
+def seconds_of(work: Callable[[], None], device: torch.device) -> float:
     """Return the median time of several calls, without the first ones, which also do setup work."""
     num_warm_up = CALLS_BEFORE_CAPTURE + 1 if device.type == "cuda" else 1
     times, began = [], time.monotonic()
@@ -143,6 +126,6 @@ def seconds_of(work: Callable[[], None], device: torch.device, enough: float = 3
         synchronize(device)
         if attempt >= num_warm_up:
             times.append(time.monotonic() - start)
-        if len(times) >= 2 and time.monotonic() - began > enough:
+        if len(times) >= 2 and time.monotonic() - began > ENOUGH_SECONDS:
             break
     return statistics.median(times)

@@ -1,7 +1,7 @@
 """The plan of a run: its configuration, the open-world problem, and a description of both."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,7 +20,6 @@ from openworld.ops.rng import generator
 from openworld.planning.budget import (
     FEATURES_MINUTES,
     OWN_MINUTES,
-    affordable_views,
     fit_to_memory,
     fit_to_time,
     refuse_bad_length,
@@ -36,8 +35,6 @@ class Opened:
 
     dataset: Dataset
     world: OpenWorld
-    settings: dict[str, Any] = field(default_factory=dict)
-    """Settings that were decided when the data was opened, by key."""
     seconds: float = 0.0
     """How long the images took to go through a backbone."""
     has_backbone: bool = False
@@ -57,20 +54,17 @@ def open_problem(
     requested: dict[str, Any],
     runtime: Runtime,
     dataset: Dataset | None = None,
-    minutes: float | None = None,
     views: int | None = None,
 ) -> Opened:
     """Open the requested data and make the problem from it.
 
-    With a frozen backbone, the images go through it here, in as many views as the time allows. A run of a given number
-    of steps gets a fixed number of views, so that it can be repeated.
+    With a frozen backbone, the images go through it here.
 
     Args:
         requested: the requested settings, by key.
         runtime: device, memory and workers.
         dataset: the data, if it is in memory.
-        minutes: about how long the whole run may take; None for the usual time.
-        views: number of random views of each image that go through a backbone, if there is no run; None for a run.
+        views: number of random views of each image that go through a backbone; by default that of the settings.
     """
     dataset = dataset or open_dataset(recipe_config(requested).data, runtime.data_dir)
     config = resolve_settings(requested, dataset, runtime.device)
@@ -78,14 +72,11 @@ def open_problem(
     if backbone is None or config.training.finetune:
         return Opened(dataset, world, has_backbone=backbone is not None)
     backbone, training = backbone.to(runtime.device), config.training
-    num_random = training.backbone_views if views is None else views
-    if views is None:
+    if views is None:  # a mistake in the settings is told before the images go through the backbone
         draft_plan(requested, Opened(dataset, with_blank_features(world, backbone)), runtime)
-        if not {"backbone_views", "steps"} & requested.keys():
-            num_random = affordable_views(world, backbone, training.augment, 60 * (minutes or OWN_MINUTES))
-    began = time.monotonic()
+    began, num_random = time.monotonic(), training.backbone_views if views is None else views
     world = with_features(world, backbone, num_random, training.augment, runtime.quiet)
-    return Opened(dataset, world, {"backbone_views": num_random}, time.monotonic() - began, has_backbone=True)
+    return Opened(dataset, world, time.monotonic() - began, has_backbone=True)
 
 
 def plan_run(
@@ -116,7 +107,7 @@ def plan_run(
 
 def draft_plan(requested: dict[str, Any], opened: Opened, runtime: Runtime) -> tuple[Config, OpenWorld]:
     """Return everything but the length of the run. Raise a UserError for settings that cannot work."""
-    config = resolve_settings({**requested, **opened.settings}, opened.dataset, runtime.device)
+    config = resolve_settings(requested, opened.dataset, runtime.device)
     world = adapted_problem(opened.world, config)
     if config.recipe == "own":
         config = replace(config, {name: rows for name, rows in batch_sizes(world).items() if name not in requested})

@@ -49,10 +49,10 @@ def prepare_run(
         raise UserError(
             f"{named('minutes')} has no effect: {method} is fitted once, without training steps; leave it out"
         )
-    opened = open_problem(requested, runtime, dataset, minutes)
+    opened = open_problem(requested, runtime, dataset)
     if minutes is not None:
         minutes = max(minutes - opened.seconds / 60, min(minutes, FEWEST_MINUTES))
-    start = resolve_settings({**requested, **opened.settings}, opened.dataset, runtime.device).training.start
+    start = resolve_settings(requested, opened.dataset, runtime.device).training.start
     learns_features = start == FEATURES_RUN
     estimates_classes = requested.get("num_classes") == "auto" or is_worth_estimating(requested, opened, start)
     if not estimates_classes and not learns_features:
