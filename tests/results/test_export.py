@@ -157,8 +157,8 @@ def test_the_exporters_chatter_is_not_heard(digits, onnx_files):
     assert captured.stderr == ""
     model, card = captured.stdout.splitlines()
     differences = r"\de-\d\d in its probabilities and \de-\d\d in its embedding \(batches of 1, 3, 16\)"
-    assert re.fullmatch(rf"model.onnx: [\d.]+ kB; .* {differences}", model)
-    assert re.fullmatch(r"README.MD: [\d.]+ kB", card)
+    assert re.fullmatch(rf"model.onnx: [\d.]+ MB; .* {differences}", model)
+    assert re.fullmatch(r"README.MD: [\d.]+ MB", card)
     assert Path("model.onnx").read_bytes() == onnx_files["digits"].content
     assert files_here() == ["README.MD", "model.onnx"]
 

@@ -1,15 +1,18 @@
 """A run that begins with clusters never ends worse than it began, as far as it can tell without the truth."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from openworld import train_on
+from openworld.core.progress import ProgressDisplay
 from openworld.data.batches import FEWEST_TO_HOLD_OUT, MOST_HELD_OUT, held_out
 from openworld.ops.agreement import kappa
 from openworld.ops.rng import generator
 from openworld.runs.folder import RunFolder
+from openworld.training.loop import warn_about_lost_classes
 
 
 def blobs(distance: float, each: int = 60, width: int = 128):
@@ -52,6 +55,14 @@ def test_training_that_spoils_the_clusters_is_undone():
     _, good = trained("first", distance=1.0, steps=1, epoch_steps=1, lr=1e-9)
     weights = [each.newest_checkpoint(print).tensors("average")["head.weight"] for each in (run, good)]
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-3, atol=1e-4)
+
+
+def test_a_seen_class_that_is_nowhere_found_is_told(capsys):
+    world = SimpleNamespace(training=SimpleNamespace(labels=torch.tensor([0] * 8 + [1] * 8 + [2]), num_seen=3))
+    warn_about_lost_classes({"cat": 2, "dog": 3, "fox": 1, "novel-1": 90}, world, ProgressDisplay(1, 1, quiet=False))
+    told = capsys.readouterr().err
+    assert "predicted as cat: a novel class may hold" in told.replace("\n", " ")
+    assert "dog" not in told
 
 
 def test_some_samples_are_held_out_of_every_batch():

@@ -34,5 +34,5 @@ def run(parsed: argparse.Namespace) -> int:
         differences = " and ".join(f"{value:.0e} in its {output}" for output, value in file.differences.items())
         sizes = ", ".join(map(str, BATCH_SIZES))
         checked = f"; it differs from the original by at most {differences} (batches of {sizes})" if differences else ""
-        print(f"{file.path}: {len(file.content) / 1e3:,.1f} kB{checked}")
+        print(f"{file.path}: {len(file.content) / 1e6:,.2f} MB{checked}")
     return 0

@@ -121,6 +121,11 @@ class ProgressDisplay:
             print(f"step {step}/{self.total}  {status}{speed}  {left} left", file=sys.stderr, flush=True)
             self.next_due = now + SECONDS_BETWEEN_LINES
 
+    def say(self, message: str) -> None:
+        """Print what is happening now on standard error, unless `quiet`."""
+        if not self.quiet:
+            print(message, file=sys.stderr, flush=True)
+
     def warn(self, message: str) -> None:
         """Print a warning on standard error without breaking the bar."""
         console = self.bar.console if self.bar else Console(stderr=True, soft_wrap=True)

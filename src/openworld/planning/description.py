@@ -58,6 +58,7 @@ def describe(
 def backbone_line(training: Training) -> str:
     """Return the line about the backbone: its licence, and what is trained on it."""
     licence = find_backbone(training.backbone).description.licence
-    views = f"1 + {training.backbone_views} views of each image went through it"
+    num_views = training.backbone_views
+    views = f"each image went through it plain and in {num_views} random view{'s' if num_views != 1 else ''}"
     work = f"its last {training.finetune} blocks are trained" if training.finetune else views
     return f"backbone: {training.backbone} (licence of the weights: {licence}); {work}"

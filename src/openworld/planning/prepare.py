@@ -122,6 +122,10 @@ def with_estimate(
             raise
         delete_estimate(out)
         return requested, f"assumed: as many novel classes as seen classes; {error}"
+    is_blind = estimate.high is None and estimate.num_classes == opened.world.training.num_seen
+    if is_blind and requested.get("num_classes") != "auto":
+        delete_estimate(out)
+        return requested, "assumed: as many novel classes as seen classes; there are too few labels to estimate it"
     if not runtime.quiet:
         print(f"{estimate.text()}: {estimate.how_sure()}", file=sys.stderr, flush=True)
     return {**requested, "num_classes": estimate.num_classes}, f"estimated; {named('num_classes')} sets the number"

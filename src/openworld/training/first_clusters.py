@@ -47,7 +47,7 @@ def training_spoilt(run: RunFolder, num_held_out: int, display: ProgressDisplay)
     if first is None or last >= first - standard_error((first + last) / 2, num_held_out):
         return False
     display.warn(
-        f"training lowered the agreement between views of samples that it did not use, from {first:.3f} to {last:.3f}: "
-        "the run keeps the clusters that it began with"
+        "training made the predictions less stable, so the run keeps the clusters that it began with (agreement "
+        f"between views of held-out samples: {first:.3f} before, {last:.3f} after)"
     )
     return True

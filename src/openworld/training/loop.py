@@ -26,6 +26,8 @@ from openworld.training.first_clusters import agreement, training_spoilt
 from openworld.training.learner import Learner
 from openworld.training.meter import Meter
 
+LOST = 0.3
+"""A seen class with fewer predictions than this many for each of its labels may be lost."""
 STEPS_BETWEEN_CHECKS = 50
 """Number of steps between two checks for finite values on a GPU, where each check waits for the device."""
 
@@ -56,6 +58,7 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
     if start:
         load_start(start, learner, world, display)
     elif training.start == CLUSTERS and saved is None:
+        display.say("finding the classes in the features")
         learner.begin_with_clusters()
 
     with run.lock_for_training(config, world.split_json(), device), StopSignals() as stop, display:
@@ -110,6 +113,8 @@ def train(config: Config, run: RunFolder, runtime: Runtime, world: OpenWorld | N
         stop.obey(learner.step)
         average = learner.inference_average()
         sizes = write_outputs_and_predictions(average, world, learner, config, run)
+        if training.start == CLUSTERS:
+            warn_about_lost_classes(sizes, world, display)
         stop.obey(learner.step)
         summary = summarise(learner, average, world, sizes, config, run, clock, keeps_first)
         stop.obey(learner.step)  # this run is finished, but the caller might start another one from it
@@ -136,6 +141,17 @@ def warn_about_setup(config: Config, world: OpenWorld, display: ProgressDisplay)
     single = [name for name, count in zip(world.class_names, counts, strict=False) if count == 1]
     if single:
         display.warn(f"only one labelled image for class {', '.join(single)}: expect low accuracy")
+
+
+def warn_about_lost_classes(sizes: dict[str, int], world: OpenWorld, display: ProgressDisplay) -> None:
+    """Warn about seen classes that hardly any unlabelled sample is predicted as: a novel class may have taken them."""
+    counts = torch.bincount(world.training.labels, minlength=world.training.num_seen).tolist()
+    lost = [name for name, count in zip(sizes, counts, strict=False) if sizes[name] < LOST * count]
+    if lost:
+        display.warn(
+            f"hardly any unlabelled sample is predicted as {', '.join(lost)}: a novel class may hold these samples; "
+            f"look at the report, and try fewer classes ({named('num_classes')})"
+        )
 
 
 def load_start(other: RunFolder, learner: Learner, world: OpenWorld, display: ProgressDisplay) -> None:

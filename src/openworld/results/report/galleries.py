@@ -82,7 +82,7 @@ def gallery_section(facts: Facts, is_new: bool, galleries: list[Gallery], pictur
     confusion = facts.confusion(part)
     matched = facts.confusion(facts.scores["part"])
     chosen = [gallery for gallery in galleries if (gallery.number >= facts.num_seen) == is_new]
-    is_open = len(galleries) <= MOST_OPEN
+    is_open = len(chosen) <= MOST_OPEN
     cards = [_card(facts, gallery, pictures, confusion, matched, is_open) for gallery in chosen]
     lead = "Each gallery shows unlabelled images that are predicted as the class, as the network sees them."
     if confusion:

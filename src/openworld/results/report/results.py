@@ -115,6 +115,7 @@ def _key_facts(facts: Facts) -> Html:
         "classes": f"{len(facts.names)}: {facts.num_seen} known, {num_discovered} discovered ({origin})",
         "merged by the user": _merged(facts),
         "method": f"{config.method}, network {config.training.network}",
+        "backbone": _backbone(facts.run.read_json("backbone.json")),
         "initial weights": _start(config.training),
         "turned off": ", ".join(summary.get("switches", [])),
         "steps": f"{facts.step:,}{left} ({duration(facts.seconds)})",
@@ -131,6 +132,10 @@ def _key_facts(facts: Facts) -> Html:
 def _merged(facts: Facts) -> str | None:
     count = len(facts.classes.outputs) - len(facts.names)
     return f"{count} fewer classes than trained; the accuracies are for the classes as trained" if count else None
+
+
+def _backbone(description: dict[str, Any] | None) -> str | None:
+    return description and f"{description['name']} (licence of the weights: {description['licence']})"
 
 
 def _start(training: Training) -> str | None:
