@@ -58,11 +58,13 @@ def test_training_that_spoils_the_clusters_is_undone():
 
 
 def test_a_seen_class_that_is_nowhere_found_is_told(capsys):
-    world = SimpleNamespace(training=SimpleNamespace(labels=torch.tensor([0] * 8 + [1] * 8 + [2]), num_seen=3))
-    warn_about_lost_classes({"cat": 2, "dog": 3, "fox": 1, "novel-1": 90}, world, ProgressDisplay(1, 1, quiet=False))
+    data = SimpleNamespace(unlabelled=range(100), prior=torch.tensor([0.3, 0.3, 0.0, 0.4]), num_seen=3)
+    sizes = {"cat": 7, "dog": 8, "fox": 0, "novel-1": 85}
+    warn_about_lost_classes(sizes, SimpleNamespace(training=data), ProgressDisplay(1, 1, quiet=False))
     told = capsys.readouterr().err
     assert "predicted as cat: a novel class may hold" in told.replace("\n", " ")
     assert "dog" not in told
+    assert "fox" not in told
 
 
 def test_some_samples_are_held_out_of_every_batch():

@@ -30,7 +30,7 @@ class Problem:
     only seen classes have names: an estimate if a pretrained network gives the features, else twice their number."""
     prior: str = "known"
     """Class proportions of the unlabelled images: known (from the class sizes), even (all classes were equally large
-    before some images got labels), uniform, or a file with one number per class."""
+    before some images got labels; the default for your own data), uniform, or a file with one number per class."""
 
     def __post_init__(self):
         check(0 <= self.novel < 100, "novel", self.novel, "from 0 to less than 100 (per cent)")

@@ -26,8 +26,8 @@ from openworld.training.first_clusters import agreement, training_spoilt
 from openworld.training.learner import Learner
 from openworld.training.meter import Meter
 
-LOST = 0.3
-"""A seen class with fewer predictions than this many for each of its labels may be lost."""
+LOST = 0.25
+"""A seen class with a smaller part of its assumed number of unlabelled samples may be lost."""
 STEPS_BETWEEN_CHECKS = 50
 """Number of steps between two checks for finite values on a GPU, where each check waits for the device."""
 
@@ -144,13 +144,14 @@ def warn_about_setup(config: Config, world: OpenWorld, display: ProgressDisplay)
 
 
 def warn_about_lost_classes(sizes: dict[str, int], world: OpenWorld, display: ProgressDisplay) -> None:
-    """Warn about seen classes that hardly any unlabelled sample is predicted as: a novel class may have taken them."""
-    counts = torch.bincount(world.training.labels, minlength=world.training.num_seen).tolist()
-    lost = [name for name, count in zip(sizes, counts, strict=False) if sizes[name] < LOST * count]
+    """Warn about seen classes that a surplus novel class has taken (docs/findings.md#finding-surplus-clusters)."""
+    data = world.training
+    assumed = (len(data.unlabelled) * data.prior[: data.num_seen]).tolist()
+    lost = [name for name, number in zip(sizes, assumed, strict=False) if sizes[name] < LOST * number]
     if lost:
         display.warn(
-            f"hardly any unlabelled sample is predicted as {', '.join(lost)}: a novel class may hold these samples; "
-            f"look at the report, and try fewer classes ({named('num_classes')})"
+            f"few unlabelled samples are predicted as {', '.join(lost)}: a novel class may hold the others; look at "
+            f"the report, and try fewer classes ({named('num_classes')})"
         )
 
 
