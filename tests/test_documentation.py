@@ -158,7 +158,7 @@ def script_works(script: Path, words: list[str]) -> bool:
         return Path(target).is_dir()
     if script.name == "example_photos.py":
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", [str(script), "made", "--images", "300", "--test-images", "20", *words[1:]])
+            patch.setattr(sys, "argv", [str(script), "made", "--images", "800", "--test-images", "80", *words[1:]])
             runpy.run_path(str(script), run_name="__main__")
         return Path("made/labelled").is_dir()
     return script.is_file() and script.name in WRITES_INTO_THE_REPOSITORY

@@ -208,7 +208,6 @@ SHARED_SETTINGS = (
     "image_size",
     "network",
     "backbone",
-    "backbone_views",
 )
 """Settings that a run shares with the estimate of its number of classes."""
 
