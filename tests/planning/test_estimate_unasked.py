@@ -39,11 +39,14 @@ def test_a_number_that_cannot_be_estimated_is_assumed_unless_the_user_asked_for_
     assert "fewer than 2 classes have 3" in refused("train", path, "--num-classes", "auto", "--out", "q", *WIDE)
 
 
-def test_no_novel_class_by_an_estimate_of_unknown_error_is_not_believed_unasked(capsys):
-    """With two seen classes there is no interval. A file without novel classes shows what happens then."""
-    path = write_wide_blobs(classes=2, num_seen=2, each=20)
-    assert run("train", path, "--out", "r", *WIDE) == 0
+def test_few_labels_do_not_show_that_there_is_no_novel_class(capsys):
+    """With two seen classes there is no interval. Neither file has a novel class."""
+    few = write_wide_blobs(classes=2, num_seen=2, each=9)
+    assert run("train", few, "--out", "few", *WIDE) == 0
     assert "classes: 4, 2 seen and 2 novel (assumed: as many novel classes as seen" in capsys.readouterr().err
-    assert not Path("r/estimate.json").exists()
-    assert run("train", path, "--num-classes", "auto", "--out", "asked", *WIDE) == 0
+    assert not Path("few/estimate.json").exists()
+    assert run("train", few, "--num-classes", "auto", "--out", "asked", *WIDE) == 0
+    assert "classes: 2, 2 seen and 0 novel (estimated" in capsys.readouterr().err
+    enough = write_wide_blobs(classes=2, num_seen=2, each=20)
+    assert run("train", enough, "--out", "enough", *WIDE) == 0
     assert "classes: 2, 2 seen and 0 novel (estimated" in capsys.readouterr().err

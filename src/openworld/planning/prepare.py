@@ -25,6 +25,8 @@ from openworld.runs.folder import ESTIMATE_FILES, RunFolder
 
 FEWEST_MINUTES = 0.1
 """Minutes that are left for training if the features took longer than all of them."""
+FEW_LABELS = 10
+"""Fewer labels for each seen class cannot show that there is no novel class, if the estimate has no interval."""
 SHARE_TO_COUNT, SHARE_TO_BEGIN = 0.25, 0.5
 """Proportion of the minutes for learning features: only to count the classes, or to start the run from them."""
 
@@ -122,7 +124,9 @@ def with_estimate(
             raise
         delete_estimate(out)
         return requested, f"assumed: as many novel classes as seen classes; {error}"
-    is_blind = estimate.high is None and estimate.num_classes == opened.world.training.num_seen
+    data = opened.world.training
+    has_few_labels = len(data.labels) < FEW_LABELS * data.num_seen
+    is_blind = estimate.high is None and estimate.num_classes == data.num_seen and has_few_labels
     if is_blind and requested.get("num_classes") != "auto":
         delete_estimate(out)
         return requested, "assumed: as many novel classes as seen classes; there are too few labels to estimate it"
