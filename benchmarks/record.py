@@ -5,7 +5,8 @@
     python benchmarks/readme_table.py
 
 Writes benchmarks/results/tables/DATA-LABELLED-RECIPE-STEPS-seedN.json for each run. If the run started from features,
-STEPS is the steps of the features and then those of the run. The file holds the run's summary, commands, commit,
+STEPS is the steps of the features and then those of the run. What differs from the recipe and from the usual problem
+follows at the end of the name. The file holds the run's summary, commands, commit,
 hardware, configuration and the metrics of every epoch. The commit is the one that is checked out now (or $COMMIT, for
 machines without git), so record a run before you change the code. The script replaces no file.
 """
@@ -20,7 +21,8 @@ from openworld.commands.common import fail
 from openworld.core.errors import UserError
 from openworld.core.files import write_whole
 from openworld.data.benchmarks import BENCHMARKS
-from openworld.paper.accuracy import item_of, objections
+from openworld.paper import ITEMS
+from openworld.paper.matching import objections, variant_of
 from openworld.paper.recording import result_of
 from openworld.paper.records import RUNS, name_of
 from openworld.runs.folder import RunFolder
@@ -44,6 +46,7 @@ def record(runs: list[Path], folder: Path) -> None:
     results: dict[Path, dict] = {}
     for run in runs:
         result = {**result_of(RunFolder.open(run)), "commit": commit()}
+        result["variant"] = variant_of(result)
         if result["dataset"] not in BENCHMARKS:
             raise UserError(f"{run}: {result['dataset']} is not a benchmark, so no table of the paper can show it")
         path = folder / f"{name_of(result)}.json"
@@ -57,11 +60,17 @@ def record(runs: list[Path], folder: Path) -> None:
 
 
 def place_of(result: dict) -> str:
-    item = item_of(result)
-    if item is None:
-        return f"recorded, but no table has {result['dataset']} with {result['labelled']:g}% labels"
-    against = objections(result, item)
-    return f"recorded, but not in {item}: {'; '.join(against)}" if against else f"recorded, in {item}"
+    """Return which items show a result, or why none does."""
+    rows = [(name, item, row) for name, item in ITEMS.items() for row in (item.rows if item else ())]
+    rows = [each for each in rows if each[2].data == result["dataset"]]
+    against = {name: objections(result, item, row) for name, item, row in rows}
+    shown = [name for name, item, row in rows if not objections(result, item, row)]
+    if shown:
+        return f"recorded, in {', '.join(dict.fromkeys(shown))}"
+    if not against:
+        return f"recorded, but no item has {result['dataset']}"
+    nearest = min(against, key=lambda name: len(against[name]))
+    return f"recorded, but in no item; not in {nearest}: {'; '.join(against[nearest])}"
 
 
 if __name__ == "__main__":

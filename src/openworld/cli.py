@@ -18,6 +18,7 @@ from openworld.commands import (
     predict,
     report,
     suggest,
+    sweep,
     train,
 )
 from openworld.commands.common import TOO_LITTLE_MEMORY, Parser, fail
@@ -53,6 +54,6 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"openworld {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (train, evaluate, predict, report, name, suggest, export, estimate, paper, data, bench):
+    for command in (train, evaluate, predict, report, name, suggest, export, estimate, sweep, paper, data, bench):
         command.add(commands)
     return parser

@@ -10,7 +10,6 @@ from openworld.core.fields import replace
 from openworld.core.recipes import digits
 from openworld.data.batches import Batch, Batches, Views
 from openworld.data.problem import load_problem
-from openworld.data.samples import InMemory
 from openworld.methods.base import StepResult
 from openworld.methods.trssl import Trssl, harden_novel
 from openworld.methods.trssl_options import TrsslOptions
@@ -299,13 +298,10 @@ def test_there_are_no_stronger_views_of_features(refused, tmp_path):
     assert "--strong-views works only with images" in told
 
 
-def test_the_excess_of_rows_is_how_often_a_class_is_met_over_how_often_it_is_there(data):
+def test_the_excess_of_rows_is_how_often_a_class_is_met_over_how_often_it_is_there():
     """A batch has 10 labelled and 2 x 20 unlabelled rows, from 20 labelled and 180 unlabelled samples."""
-    labels = torch.tensor([0] * 15 + [1] * 5)
-    prior = torch.tensor([0.25, 0.25, 0.5, 0.0])
-    unlabelled = InMemory(torch.zeros(180, 1, 8, 8, dtype=torch.uint8), data.device)
-    small = dataclasses.replace(data, labels=labels, prior=prior, unlabelled=unlabelled, num_seen=2)
-    excess = excess_of_rows(small, Training(batch_labelled=10, batch_unlabelled=20))
+    labelled, prior = torch.tensor([15.0, 5, 0, 0]), torch.tensor([0.25, 0.25, 0.5, 0.0])
+    excess = excess_of_rows(Training(batch_labelled=10, batch_unlabelled=20), labelled, 180, prior)
     met = [7.5 + 10, 2.5 + 10, 20]
     there = [15 + 45, 5 + 45, 90]
     expected = [m / 50 / (t / 200) for m, t in zip(met, there, strict=True)]
@@ -313,11 +309,15 @@ def test_the_excess_of_rows_is_how_often_a_class_is_met_over_how_often_it_is_the
 
 
 def test_balance_adds_the_logarithm_of_the_excess_to_the_logits_of_the_loss(data):
+    """The prior is the one in use: that of clusters may take the place of the one that was assumed."""
     method, network, batch = step_of(data, **PLUS, balance=True, mixup=False)
-    excess = excess_of_rows(data, SMALL.training)
+    labelled, prior = torch.bincount(data.labels, minlength=data.num_classes).float(), torch.linspace(0.01, 0.19, 10)
+    method.assume(prior)
+    excess = excess_of_rows(SMALL.training, labelled, len(data.unlabelled), prior)
     assert excess[0] > 1 > excess[9]
     loss = result_of(method, network, batch).loss
     method, network, _ = step_of(data, mixup=False)
+    method.assume(prior)
     with torch.no_grad():
         labels, _ = method.pseudo_labels(method.view_logits(network, batch))
         images, targets, temperature = method.rows(batch, batch.views, labels)

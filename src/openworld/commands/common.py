@@ -165,13 +165,13 @@ def add_compile_flag(parser: Parser) -> None:
     )
 
 
-def runtime_of(parsed: argparse.Namespace, device: str = "cpu") -> "Runtime":
+def runtime_of(parsed: argparse.Namespace, device: str = "cpu", quiet: bool = False) -> "Runtime":
     """Return the runtime that the flags describe. `device` is for commands without the flag `--device`."""
     from openworld.compute.runtime import make_runtime
 
     flags = ("device", "data_dir", "workers", "compile", "deterministic", "quiet")
     given = {flag: getattr(parsed, flag) for flag in flags if hasattr(parsed, flag)}
-    return make_runtime(**{"device": device, **given})
+    return make_runtime(**{"device": device, **given, "quiet": quiet or given.get("quiet", False)})
 
 
 def number_or_auto(text: str) -> int | str:

@@ -1,33 +1,48 @@
-"""The command `openworld paper`: print the paper's tables and figures, or train a row again."""
+"""The command `openworld paper`: print the paper's tables and figures, or train their rows again."""
 
 import argparse
 import json
 import shlex
 import sys
-from contextlib import nullcontext, redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from openworld.commands.common import add_command, print_folded, print_table, runtime_of
-from openworld.commands.train import print_summary, train_in
+from openworld.commands.sweep import seeds_of
 from openworld.core.errors import UserError
-from openworld.paper import ITEMS, table_of
-from openworld.paper.accuracy import command_of, table_with, training_of
+from openworld.paper import ESTIMATION, ITEMS, refuse_unknown, summary_of, table_of
 from openworld.paper.tables import Table
+
+ALL_ROWS = ""
+"""Value of `--run` without a name."""
+SCALES = ("full", "small")
 
 
 def add(commands) -> None:
-    summary = "Print a table or figure of the paper beside our recorded numbers. With --run, train a row of it again."
+    summary = "Print a table or figure of the paper beside our recorded numbers. With --run, train it again."
     parser = add_command(commands, "paper", run, summary)
     parser.add_argument("item", nargs="?", metavar="ITEM", help=f"one of {', '.join(ITEMS)} [list them]")
     parser.add_argument(
         "--out", type=Path, default=Path("runs/paper"), metavar="DIR", help="folder for figures and runs [runs/paper]"
     )
     parser.add_argument(
-        "--run", dest="row", metavar="ROW", help="train the row of this data set, or continue it if it was stopped"
+        "--run",
+        dest="row",
+        nargs="?",
+        const=ALL_ROWS,
+        metavar="ROW",
+        help="train this row, or all rows, again; continue those that were stopped, skip those that are finished",
+    )
+    parser.add_argument(
+        "--scale",
+        choices=SCALES,
+        default="full",
+        metavar="SCALE",
+        help="full, or small: the same experiment on the digits, in minutes on two cores [full]",
     )
     parser.add_argument("--recipe", metavar="NAME", help="with --run: as in openworld train [auto]")
     parser.add_argument("--seed", type=int, metavar="N", help="with --run: as in openworld train [0]")
+    parser.add_argument("--seeds", type=int, metavar="N", help="with --run: train with the seeds 0 to N - 1")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="with --run: as in openworld train")
     parser.add_argument("--steps", type=int, metavar="N", help="with --run: number of training steps [the recipe's]")
 
@@ -36,58 +51,81 @@ def run(parsed: argparse.Namespace) -> int:
     refuse_idle_flags(parsed)
     if parsed.item is None and parsed.json:
         print(json.dumps(list(ITEMS)))
-        return 0
-    if parsed.item is None:
-        for name, make in ITEMS.items():
-            print_folded(f"{name:15}{make.__doc__}", indent=" " * 15)
-        return 0
-    table = train_row(parsed) if parsed.row else table_of(parsed.item)
+    elif parsed.item is None:
+        for name in ITEMS:
+            print_folded(f"{name:15}{summary_of(name)}", indent=" " * 15)
+    else:
+        refuse_unknown(parsed.item)
+        is_small = parsed.scale == "small"
+        show(train_rows(parsed, is_small) if parsed.row is not None else table_of(parsed.item, is_small), parsed)
+    return 0
+
+
+def show(table: Table, parsed: argparse.Namespace) -> None:
+    """Print a table, or its JSON, and draw its figure."""
     if parsed.json:
-        print(json.dumps(asdict(table)))
-        return 0
+        print(json.dumps(asdict(replace(table, figure=None))))
+        return
     print_table(table.title, table.header, table.texts())
     print()
     for note in table.notes:
         print_folded(note)
-    lines = {name: points for name, points in (table.lines or {}).items() if points}
-    if lines:
-        from openworld.paper.figures import draw_lines
+    if table.figure:
+        from openworld.results.plots import draw
 
-        parsed.out.mkdir(parents=True, exist_ok=True)
-        path = parsed.out / f"{parsed.item}.png"
-        draw_lines(lines, (table.title, *table.axes), path)
-        print(f"figure: {path}")
-    return 0
+        stem = parsed.item if parsed.scale == "full" else f"{parsed.item}-small"
+        print(f"figure: {', '.join(map(str, draw(table.figure, table.title, parsed.out / stem)))}")
 
 
 def refuse_idle_flags(parsed: argparse.Namespace) -> None:
-    """Raise a UserError if flags for training are given without a row to train, or a row without its table."""
+    """Raise a UserError if flags for training are given without --run, or --run without an item."""
     idle = [
         f"--{name.replace('_', '-')}"
-        for name in ("recipe", "seed", "data_dir", "steps")
+        for name in ("recipe", "seed", "seeds", "data_dir", "steps")
         if getattr(parsed, name) is not None
     ]
     if idle and parsed.row is None:
-        raise UserError(f"{idle[0]} works only with --run; add --run DATA, a row of the table, or leave {idle[0]} out")
+        raise UserError(f"{idle[0]} works only with --run; add --run, or --run ROW, or leave {idle[0]} out")
     if parsed.row is not None and parsed.item is None:
-        raise UserError("--run needs the name of a table, for example: openworld paper table1 --run cifar10")
+        raise UserError("--run needs the name of an item, for example: openworld paper table1 --run cifar10")
 
 
-def train_row(parsed: argparse.Namespace) -> Table:
-    """Train the row as `openworld train --resume` does, and return its table with the result.
+def train_rows(parsed: argparse.Namespace, is_small: bool) -> Table:
+    """Train one row or all rows, and return the table with the results.
 
     A stopped run continues, a finished one is not trained again.
     """
-    name, settings = training_of(parsed.item, parsed.row, parsed.recipe or "auto", parsed.seed or 0, parsed.steps)
+    seeds = seeds_of(parsed.seeds, parsed.seed is not None) if parsed.seeds is not None else [parsed.seed or 0]
+    if parsed.item == ESTIMATION:
+        return estimate_rows(parsed, is_small, seeds)
 
+    from openworld.commands.watching import train_all
+    from openworld.paper.accuracy import accuracy_table
+    from openworld.paper.items import at_small_scale
     from openworld.paper.recording import result_of
-    from openworld.planning.request import Request
-    from openworld.runs.folder import RunFolder
+    from openworld.paper.running import command_of, trials_of
 
-    folder = RunFolder(parsed.out / name)
+    full = ITEMS[parsed.item]
+    item = at_small_scale(full) if is_small else full
+    if is_small and parsed.recipe:
+        raise UserError("--recipe works only at full scale; leave it out")
+    rows = item.rows if parsed.row == ALL_ROWS else (item.row(parsed.row),)
+    trials = trials_of(parsed.item, item, rows, parsed.recipe or "auto", seeds, parsed.steps)
     data_dir = f" --data-dir {shlex.quote(str(parsed.data_dir))}" if parsed.data_dir else ""
-    print(f"{command_of(settings, folder.path)}{data_dir}", file=sys.stderr, flush=True)
-    summary = train_in(folder, Request(settings=settings, resume=True), runtime_of(parsed, "auto"))
-    with redirect_stdout(sys.stderr) if parsed.json else nullcontext():
-        print_summary(folder, summary)
-    return table_with(parsed.item, result_of(folder))
+    for trial in trials:
+        print(f"{command_of(trial, parsed.out)}{data_dir}", file=sys.stderr, flush=True)
+    outcomes = train_all(trials, parsed.out, runtime_of(parsed, "auto", quiet=True))
+    results = [result_of(outcome.folder) for outcome in outcomes if outcome.summary]
+    return accuracy_table(parsed.item, full, is_small, results)
+
+
+def estimate_rows(parsed: argparse.Namespace, is_small: bool, seeds: list[int]) -> Table:
+    """Estimate the number of classes of one data set, or of all, with every estimator."""
+    from openworld.paper.estimation import estimate_again, estimation, names_to_run
+
+    names = names_to_run(parsed.row, is_small)
+    if len(seeds) > 1 or parsed.recipe:
+        raise UserError("--seeds and --recipe do not work with estimation, which has one row for each data set")
+    runtime = runtime_of(parsed, "auto")
+    new = {name: estimate_again(name, parsed.out, runtime, seeds[0], parsed.steps) for name in names}
+    return estimation(is_small, new)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from openworld.commands.common import (
     TOO_LITTLE_MEMORY,
+    Parser,
     add_command,
     add_compile_flag,
     add_data_flags,
@@ -38,9 +39,14 @@ def add(commands) -> None:
         "that trains."
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="run folder [a new folder under runs/]")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out, or start it if there is none")
+    add_training_flags(parser)
+
+
+def add_training_flags(parser: Parser) -> None:
+    """Add the flags that `openworld sweep` has too."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings; flags override it")
     parser.add_argument("--quiet", action="store_true", help="print no progress")
-    parser.add_argument("--resume", action="store_true", help="continue the run in --out, or start it if there is none")
     parser.add_argument(
         "--minutes",
         type=float,
@@ -60,14 +66,20 @@ def add(commands) -> None:
 
 def request_of(parsed: argparse.Namespace) -> "Request":
     """Return the request: the settings of the configuration file, overridden by those of the flags."""
-    from openworld.planning.request import LENGTHS, Request, over
+    from openworld.planning.request import Request
+
+    return Request(settings=settings_of(parsed), minutes=parsed.minutes, resume=parsed.resume)
+
+
+def settings_of(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of the configuration file, overridden by those of the flags."""
+    from openworld.planning.request import LENGTHS, over
 
     from_file = read_toml(parsed.config) if parsed.config else {}
     from_flags = {name: getattr(parsed, name) for name in all_names() if hasattr(parsed, name)}
     overridden = LENGTHS if parsed.minutes is not None else ()
     overridden += ("start_steps",) if "start" in from_flags else ()
-    from_file = {name: value for name, value in from_file.items() if name not in overridden}
-    return Request(settings=over(from_file, from_flags), minutes=parsed.minutes, resume=parsed.resume)
+    return over({name: value for name, value in from_file.items() if name not in overridden}, from_flags)
 
 
 def run(parsed: argparse.Namespace) -> int:

@@ -19,6 +19,9 @@ from openworld.methods import METHODS, MethodOptions
 class Problem:
     """The open-world problem: which labels of a benchmark to hide, the number of classes and their proportions."""
 
+    task: Literal["open-world", "ncd"] = "open-world"
+    """What is known of the unlabelled images. open-world: nothing. ncd (novel class discovery): all are of novel
+    classes; a benchmark then has only those, and by default labels for all images of the seen classes."""
     novel: float = 50.0
     """Percentage of the classes that are novel: all their labels are hidden."""
     labelled: float = 10.0
@@ -30,7 +33,8 @@ class Problem:
     only seen classes have names: an estimate if a pretrained network gives the features, else twice their number."""
     prior: str = "known"
     """Class proportions of the unlabelled images: known (from the class sizes), even (all classes were equally large
-    before some images got labels; the default for your own data), uniform, or a file with one number per class."""
+    before some images got labels; the default for your own data), uniform, estimated (begins as even; training moves it
+    to the proportions that it predicts), or a file with one number per class."""
 
     def __post_init__(self):
         check(0 <= self.novel < 100, "novel", self.novel, "from 0 to less than 100 (per cent)")
@@ -190,6 +194,8 @@ FEATURES_RUN = "simclr"
 """The method that learns features first; also its name in `--start`, and the folder of its run in the run folder."""
 SECTIONS: dict[str, type] = {"problem": Problem, "training": Training, "answers": Answers}
 """Sections of a configuration. One more section has the name of the method and holds its options."""
+NCD = "ncd"
+"""Value of `--task` for novel class discovery."""
 CLUSTERS = "clusters"
 """Value of `--start` for a run that begins with the clusters of its features."""
 NO_BACKBONE = "none"
@@ -202,6 +208,7 @@ SHARED_SETTINGS = (
     "data",
     "seed",
     "on_bad_image",
+    "task",
     "novel",
     "labelled",
     "imbalance",

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -185,3 +186,18 @@ def typed(option: Option, value: Any) -> Any:
         or_auto = ", or auto" if option.may_be_auto else ""
         raise UserError(f"{option.name} is {value!r}; it must be of type {option.kind.__name__}{or_auto}")
     return value
+
+
+def folder_name(settings: Mapping[str, Any]) -> str:
+    """Return a name for settings that can be a folder's.
+
+    >>> folder_name({"prior": "estimated", "mixed_labels": False, "lr": 0.1})
+    'prior-estimated-mixed-labels-off-lr-0.1'
+    """
+    parts = (f"{name.replace('_', '-')}-{value_text(value)}" for name, value in settings.items())
+    return "-".join(re.sub(r"[^\w.+]+", "-", part).strip("-") for part in parts)
+
+
+def value_text(value: Any) -> str:
+    """Return a value as a user writes it."""
+    return ("off", "on")[value] if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

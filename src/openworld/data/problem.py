@@ -168,8 +168,11 @@ def load_problem(
     if dataset.test is not None:
         images["test"] = loader.samples("test", range(len(dataset.test)), are_read_once)
     mean, std = (torch.zeros(1), torch.ones(1)) if are_read_once else statistics(images["unlabelled"])
-    # A saved split holds the prior, because the file that the prior came from may be gone.
-    prior = torch.tensor(facts["prior"]) if "prior" in facts else prior_of(split, train.labels[labelled], config)
+    seen_names = dataset.class_names[: split.num_seen]
+    if "prior" in facts:  # a saved split holds the prior, because the file that the prior came from may be gone
+        prior = torch.tensor(facts["prior"])
+    else:
+        prior = prior_of(split, train.labels[labelled], config, seen_names)
     training = TrainingSet(
         labelled=images["labelled"],
         labels=torch.from_numpy(train.labels[labelled]).to(runtime.device),
@@ -186,7 +189,7 @@ def load_problem(
     if dataset.test is not None:
         names = tuple(map(dataset.test.name_of, range(len(dataset.test))))
         truths["test"] = Truth(images["test"], dataset.test.labels, names)
-    class_names = names_of_outputs(dataset.class_names[: split.num_seen], training.num_classes)
+    class_names = names_of_outputs(seen_names, training.num_classes)
     split_is_given = dataset.is_labelled is not None
     return OpenWorld(
         training=training,
@@ -204,11 +207,11 @@ def load_problem(
 def adapted_problem(world: OpenWorld, config: Config) -> OpenWorld:
     """Return the same samples and split with the class count, prior and augmentation of another configuration."""
     training = world.training
-    prior = prior_of(world.split, training.labels.cpu().numpy(), config).to(training.device)
+    seen_names = world.class_names[: training.num_seen]
+    prior = prior_of(world.split, training.labels.cpu().numpy(), config, seen_names).to(training.device)
     augment = VIEWS if training.augment == VIEWS else config.training.augment
     training = replace(training, prior=prior, augment=augment, trust=trust_in(config.problem))
-    class_names = names_of_outputs(world.class_names[: training.num_seen], len(prior))
-    return replace(world, training=training, class_names=class_names)
+    return replace(world, training=training, class_names=names_of_outputs(seen_names, len(prior)))
 
 
 def names_of_outputs(seen: tuple[str, ...], num_classes: int) -> tuple[str, ...]:

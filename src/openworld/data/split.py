@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from openworld.core.config import Problem
+from openworld.core.config import NCD, Problem
 from openworld.core.errors import UserError, named
 from openworld.ops.rng import derived_seed
 
@@ -50,13 +50,14 @@ class Split:
 def make_split(labels: np.ndarray, num_classes: int, problem: Problem, seed: int) -> Split:
     """Make the split of the paper: the first classes in label order are seen, and some of their images keep the label.
 
-    The split depends only on the arguments. It is the same on any machine and in any release, because images are ranked
+    In novel class discovery, the images of seen classes that do not keep their label are left out. The split depends
+    only on the arguments. It is the same on any machine and in any release, because images are ranked
     by a hash of seed and position.
 
     Args:
         labels: (N,) class of each training image.
         num_classes: Number of classes.
-        problem: Percentages of novel classes and labelled images, and the class imbalance.
+        problem: Task, percentages of novel classes and labelled images, and the class imbalance.
         seed: Seed of the random choice.
     """
     num_seen = num_classes - math.floor(num_classes * problem.novel / 100 + 1e-9)
@@ -74,6 +75,10 @@ def make_split(labels: np.ndarray, num_classes: int, problem: Problem, seed: int
             raise UserError(f"class {label} must be a seen class, but the training part has no image of it")
         labelled.extend(positions[: _at_least_one(len(positions) * problem.labelled / 100)])
     chosen = set(labelled)
+    if problem.task == NCD:
+        kept = [[position for position in positions if position in chosen] for positions in kept[:num_seen]] + kept[
+            num_seen:
+        ]
     unlabelled = [position for positions in kept for position in positions if position not in chosen]
     if not unlabelled:
         raise UserError(f"every training image is labelled; decrease {named('labelled')} or increase {named('novel')}")
@@ -104,10 +109,15 @@ def own_split(
 
 
 def _kept_sizes(labels: np.ndarray, num_classes: int, imbalance: float) -> list[int]:
-    """Return how many images each class keeps: n * imbalance^(-i / (K - 1)) of the n in class i, at least one."""
+    """Return how many images each class keeps: n * imbalance^(-i / (K - 1)) of the n in class i."""
     sizes = np.bincount(labels, minlength=num_classes)
     last = max(num_classes - 1, 1)
-    return [min(int(n), max(1, math.floor(n * imbalance ** (-label / last) + 1e-9))) for label, n in enumerate(sizes)]
+    kept = [math.floor(n * imbalance ** (-label / last) + 1e-9) for label, n in enumerate(sizes)]
+    emptied = next((label for label, n in enumerate(sizes) if n and not kept[label]), None)
+    if emptied is not None:
+        lost = f"leaves no image of class {emptied}, which has {sizes[emptied]}"
+        raise UserError(f"{named('imbalance')} {imbalance:g} {lost}; use a smaller factor")
+    return kept
 
 
 def _at_least_one(count: float) -> int:

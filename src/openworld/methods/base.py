@@ -2,6 +2,7 @@
 
 from abc import ABC
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -140,3 +141,7 @@ class Method(nn.Module, ABC):
             batches: The source of batches; `batches.data` is the training set.
             step: Number of steps made so far.
         """
+
+    def facts(self) -> dict[str, Any]:
+        """Return what else to write into `metrics.jsonl` after each epoch, by name. By default nothing."""
+        return {}

@@ -10,19 +10,26 @@ mixup is `mixup_alpha`.
 Shapes: L labelled rows, U unlabelled samples, V = 2 views of each, K classes (seen first, then novel).
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from openworld.core.config import Config
 from openworld.data.batches import Batch, Batches
+from openworld.data.prior import ESTIMATED
 from openworld.data.problem import TrainingSet
 from openworld.methods.base import Method, StepResult
 from openworld.nets.network import Network
 from openworld.ops.losses import soft_cross_entropy
 from openworld.ops.mix import draw_partners, draw_weight, mixup
-from openworld.ops.sinkhorn import marginal_error, marginals, order_prior, sinkhorn
+from openworld.ops.sinkhorn import marginal_error, marginals, moved_prior, order_prior, sinkhorn
 from openworld.ops.uncertainty import measure_uncertainty, temperatures
+
+ESTIMATE_FROM, TRUST_IN_ESTIMATE = 0.35, 0.5
+"""Fraction of the run after which the prior is estimated, and how far pseudo-labels follow it from then on. Earlier, or
+trusted less, it loses classes that the network has not found yet (docs/findings.md#finding-estimated-prior)."""
 
 
 class Trssl(Method):
@@ -33,6 +40,11 @@ class Trssl(Method):
         self.options, self.temperature = config.options, config.answers.temperature
         self.num_seen = data.num_seen
         self.register_buffer("prior", data.prior.clone())
+        self.estimates_prior = config.problem.prior == ESTIMATED
+        if self.estimates_prior:
+            self.register_buffer("trust", torch.ones((), device=data.device))
+        else:
+            self.trust = 1.0
         initial_U = torch.full((len(data.unlabelled),), self.temperature, device=data.device)
         self.register_buffer("temperature_U", initial_U)  # line 2 of Algorithm 1
 
@@ -75,7 +87,8 @@ class Trssl(Method):
         """
         predicted_K = marginals((logits_BK / self.temperature).softmax(dim=1), weights_B)
         prior_K = order_prior(self.prior, predicted_K, self.num_seen)
-        targets_BK = sinkhorn(logits_BK, prior_K, self.options.epsilon, self.options.iterations, weights_B)
+        epsilon, iterations = self.options.epsilon, self.options.iterations
+        targets_BK = sinkhorn(logits_BK, prior_K, epsilon, iterations, weights_B, self.trust)
         return targets_BK, marginal_error(targets_BK, prior_K, weights_B)
 
     def cross_and_harden(self, soft_VUK: Tensor, errors_V: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -103,17 +116,31 @@ class Trssl(Method):
     @classmethod
     def passes(cls, config: Config) -> float:
         options = config.options
-        return options.uncertainty * (1 - options.uncertainty_from) * config.answers.uncertainty_views
+        for_prior = float(config.problem.prior == ESTIMATED)
+        return for_prior + options.uncertainty * (1 - options.uncertainty_from) * config.answers.uncertainty_views
 
     @torch.no_grad()
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
-        """Set the temperatures of the unlabelled samples by their uncertainty (line 12)."""
+        """Set the temperatures of the unlabelled samples by their uncertainty (line 12), and estimate the prior."""
+        if self.estimates_prior and step >= ESTIMATE_FROM * self.config.training.steps:
+            self.trust.fill_(TRUST_IN_ESTIMATE)
+            self.prior.copy_(moved_prior(self.prior, predicted_proportions(average, batches.data, self.temperature)))
         first_step = self.options.uncertainty_from * self.config.training.steps
         if self.options.uncertainty and step >= first_step:
             chunks = batches.data.unlabelled.chunks(batches.rows_at_once)
             random_logits = batches.view_predictor(average, "uncertainty", step)
             uncertainty_U = measure_uncertainty(random_logits, chunks, self.config.answers.uncertainty_views)
             self.temperature_U.copy_(temperatures(uncertainty_U, self.temperature))
+
+    def facts(self) -> dict[str, Any]:
+        return {"prior": self.prior.tolist()} if self.estimates_prior else {}
+
+
+@torch.no_grad()
+def predicted_proportions(network: Network, data: TrainingSet, temperature: float) -> Tensor:
+    """Return the (K,) mean probabilities of the classes over the unlabelled samples, without augmentation."""
+    chunks = (network(data.family.plain(samples)) for samples in data.unlabelled.chunks())
+    return sum((logits / temperature).softmax(dim=1).sum(dim=0) for logits in chunks) / len(data.unlabelled)
 
 
 def harden_novel(targets_BK: Tensor, num_seen: int, threshold: float) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,8 @@ class TrsslPlus(Trssl):
         if self.options.queue:
             shape_VQK = 1 if self.options.shared_labels else 2, self.options.queue, len(data.prior)
             self.register_buffer("queue", torch.zeros(shape_VQK, device=data.device))
-        self.register_buffer("log_excess", excess_of_rows(data, config.training).log(), persistent=False)
+        labelled_K = torch.bincount(data.labels, minlength=data.num_classes).to(data.prior)
+        self.register_buffer("labelled_K", labelled_K, persistent=False)
 
     @classmethod
     def refuse(cls, config: Config, data: TrainingSet) -> None:
@@ -62,7 +63,8 @@ class TrsslPlus(Trssl):
         images, targets, temperature = self.apply_mixup(self.rows(batch, views, pseudo_labels), weight, partners)
         logits = network(images) / temperature[:, None]
         if self.options.balance:
-            logits = logits + self.log_excess
+            rows = self.config.training, self.labelled_K, len(self.temperature_U), self.prior
+            logits = logits + excess_of_rows(*rows).log()
         loss = soft_cross_entropy(logits, targets)
         return StepResult(loss, {**logs, "temperature": self.temperature_U[batch.index].mean()})
 
@@ -88,14 +90,19 @@ class TrsslPlus(Trssl):
         return targets_BK[len(queue_QK) :], error
 
 
-def excess_of_rows(data: TrainingSet, training: Training) -> Tensor:
+def excess_of_rows(training: Training, labelled_K: Tensor, num_unlabelled: int, prior_K: Tensor) -> Tensor:
     """Return for each class, (K,), its proportion in a batch divided by its proportion among all samples.
 
     The loss, and only the loss, adds the logarithm to the logits. This keeps the network from favouring the classes
     that are most frequent in a batch (Menon et al., Long-tail learning via logit adjustment, ICLR 2021).
+
+    Args:
+        training: the numbers of rows of a batch.
+        labelled_K: the number of labelled samples of each class.
+        num_unlabelled: the number of unlabelled samples.
+        prior_K: the proportion of each class among the unlabelled samples.
     """
-    labelled_K = torch.bincount(data.labels, minlength=data.num_classes).to(data.prior)
-    in_batch_K = training.batch_labelled * labelled_K / labelled_K.sum() + 2 * training.batch_unlabelled * data.prior
-    in_data_K = labelled_K + len(data.unlabelled) * data.prior
+    in_batch_K = training.batch_labelled * labelled_K / labelled_K.sum() + 2 * training.batch_unlabelled * prior_K
+    in_data_K = labelled_K + num_unlabelled * prior_K
     excess_K = (in_batch_K / in_batch_K.sum()) / (in_data_K / in_data_K.sum())
     return torch.where(in_data_K > 0, excess_K, 1.0)  # a class without samples would give 0 / 0

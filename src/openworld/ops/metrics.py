@@ -1,4 +1,4 @@
-"""Accuracies under three named protocols, NMI and ARI, all computed from one confusion matrix.
+"""Accuracies under named protocols, NMI and ARI, all computed from a confusion matrix.
 
 Rows are true classes, columns are predicted ids. Ids below num_seen are the seen classes themselves. The other ids are
 clusters, and have no meaning until they are matched to classes. Shapes: C classes, P ids.
@@ -9,11 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+TASK_AWARE = "task-aware"
+"""The usual protocol of novel class discovery. `trssl` is its task-agnostic counterpart."""
+BY_COUNTS = ("trssl", "orca", "gcd")
+"""The protocols that need only the confusion matrix of the predictions."""
 PROTOCOLS = {
     "trssl": "Seen: plain accuracy. Novel: a sample counts as correct only in the novel output that is matched to its "
     "class. All: one matching of all classes and outputs. This is the protocol of the TRSSL paper.",
     "orca": "As trssl, but the output of a seen class may also be matched to a novel class.",
     "gcd": "One matching of all classes and all outputs. Seen, novel and all are read from it.",
+    TASK_AWARE: "As trssl, but it is known of each sample whether its class is seen or novel, and only outputs of that "
+    "kind may answer. In novel class discovery, trssl is called task-agnostic.",
 }
 """Description of each protocol, as reports and model cards show it."""
 
@@ -54,7 +60,7 @@ def accuracy(counts_CP: np.ndarray, num_seen: int, protocol: str = "trssl") -> A
     Args:
         counts_CP: the confusion matrix, seen classes and seen ids first.
         num_seen: the number of seen classes.
-        protocol: one of `PROTOCOLS`.
+        protocol: one of `BY_COUNTS`.
     """
     if protocol == "gcd":
         correct_C = _matched(counts_CP)
@@ -65,12 +71,22 @@ def accuracy(counts_CP: np.ndarray, num_seen: int, protocol: str = "trssl") -> A
         novel = _matched(counts_CP[num_seen:, first_id:]).sum()
         total = _matched(counts_CP).sum()
     else:
-        raise ValueError(f"{protocol}: unknown protocol; use one of {', '.join(PROTOCOLS)}")
+        raise ValueError(f"{protocol}: unknown protocol; use one of {', '.join(BY_COUNTS)}")
     return Accuracy(
         seen=_per_cent(seen, counts_CP[:num_seen].sum()),
         novel=_per_cent(novel, counts_CP[num_seen:].sum()),
         all=_per_cent(total, counts_CP.sum()),
     )
+
+
+def task_aware_predictions(logits_NP: np.ndarray, is_novel_N: np.ndarray, num_seen: int) -> np.ndarray:
+    """Return (N,) the predicted ids if only novel ids may answer for novel samples, and only seen ids for the others.
+
+    >>> task_aware_predictions(np.array([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]]), np.array([False, True]), num_seen=1)
+    array([0, 2])
+    """
+    may_answer_NP = (np.arange(logits_NP.shape[1]) >= num_seen) == is_novel_N[:, None]
+    return np.where(may_answer_NP, logits_NP, -np.inf).argmax(axis=1)
 
 
 def novel_as_seen(counts_CP: np.ndarray, num_seen: int) -> float | None:

@@ -15,7 +15,7 @@ def sinkhorn(
     epsilon: float = 0.05,
     iterations: int = 3,
     weights_B: Tensor | None = None,
-    trust: float = 1.0,
+    trust: float | Tensor = 1.0,
 ) -> Tensor:
     """Assign samples to classes so that class k gets the proportion prior[k] of the samples.
 
@@ -86,3 +86,21 @@ def order_prior(prior_K: Tensor, marginals_K: Tensor, num_seen: int) -> Tensor:
     by_size = marginals_K[num_seen:].argsort(descending=True, stable=True)
     ordered_K[num_seen + by_size] = prior_K[num_seen:].sort(descending=True).values
     return ordered_K
+
+
+DAMPING, FLOOR = 0.5, 0.01
+"""How far a prior moves to the predicted proportions at once, and the least proportion, relative to 1 / K."""
+
+
+def moved_prior(prior_K: Tensor, predicted_K: Tensor) -> Tensor:
+    """Move a prior half of the way to the predicted class proportions. Every class keeps a small proportion.
+
+    Predictions follow the pseudo-labels, and those follow the prior. Without the floor, a class that is empty once
+    could never be found again. A class whose proportion is known to be 0 stays there (novel class discovery).
+
+    >>> import torch
+    >>> moved_prior(torch.tensor([0.5, 0.5]), torch.tensor([0.9, 0.1]))
+    tensor([0.7000, 0.3000])
+    """
+    moved_K = (prior_K + DAMPING * (predicted_K - prior_K)).clamp(min=FLOOR / len(prior_K)) * (prior_K > 0)
+    return moved_K / moved_K.sum()

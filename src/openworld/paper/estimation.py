@@ -1,44 +1,84 @@
-"""The items of the paper about the number of classes: the estimates, and the cost of a wrong number."""
+"""The item of the paper about the estimated number of classes."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from openworld.core.config import ESTIMATORS
+from openworld.core.errors import CannotEstimate, UserError
+from openworld.paper.items import SMALL_DATA
 from openworld.paper.records import recorded
-from openworld.paper.tables import PARTS, Cell, Count, Score, Table
+from openworld.paper.tables import Cell, Count, Table
+from openworld.results.plots import Lines
 
-ESTIMATION = {  # The true number of classes, and the paper's estimates with and without reassignment.
+PRINTED = {  # The true number of classes, and the paper's estimates with and without reassignment.
     "cifar10": (10, 10, 10),
     "cifar100": (100, 117, 87),
     "imagenet100": (100, 139, 84),
     "tiny-imagenet": (200, 192, 132),
-    "digits": (10, None, None),
+    SMALL_DATA: (10, None, None),
 }
+HEADER = ("", "truth", "paper", "plain", "ours", "its way", "its plain")
+NOTES = (
+    "truth: the true number of classes. paper: the estimate as printed, by k-means on SimCLR features. plain: the "
+    "same without reassignment.",
+    "ours: the estimator `neighbours` on our SimCLR features, with its interval. its way, its plain: our runs of "
+    "the paper's two estimators on the same features, with the interval of the ten best k.",
+    "-: not printed in the paper, or not recorded. refused: the estimator reported that it cannot estimate the "
+    "number of classes from these features.",
+)
+Result = dict[str, Any]
+"""`estimates` by estimator, and the `curve` of k-means over k."""
 
 
-def estimation() -> Table:
-    """Tables "Estimation of the number of novel classes", with and without reassignment."""
-
-    def row(name: str) -> tuple[Cell, ...]:
-        ours = (recorded(f"estimation-{name}") or {"estimates": {}})["estimates"]
-        estimators = ("neighbours", "paper", "paper-plain")
-        return name, *ESTIMATION[name], *(count_of(ours.get(estimator)) for estimator in estimators)
-
-    header = ("", "truth", "paper", "plain", "ours", "its way", "its plain")
-    notes = (
-        "truth: the true number of classes. paper: the estimate as printed, by k-means on SimCLR features. plain: the "
-        "same without reassignment.",
-        "ours: the estimator `neighbours` on our SimCLR features, with its interval. its way, its plain: our runs of "
-        "the paper's two estimators on the same features, with the interval of the ten best k.",
-        "-: not printed in the paper, or not recorded. refused: the estimator reported that it cannot estimate the "
-        "number of classes from these features.",
-    )
-    curve = (recorded("estimation-cifar100") or {"curve": []})["curve"]
+def estimation(is_small: bool = False, new: Mapping[str, Result] | None = None) -> Table:
+    """Return the printed estimates, our recorded ones, and those of new runs in rows of their own."""
+    rows, found = [], {}
+    for name in [SMALL_DATA] if is_small else PRINTED:
+        found[name] = recorded(f"estimation-{name}")
+        rows.append((name, *PRINTED[name], *cells_of(found[name])))
+        if new and name in new:
+            rows.append((f"{name}: this run", *PRINTED[name], *cells_of(new[name])))
+    drawn = SMALL_DATA if is_small else "cifar100"
+    curve = ((new or {}).get(drawn) or found[drawn] or {"curve": []})["curve"]
     lines = {
         "with reassignment": [(score["k"], score["reassigned"]) for score in curve],
         "without": [(score["k"], score["accuracy"]) for score in curve],
     }
-    axes = "k, CIFAR-100", "labelled samples matched (%)"
-    return Table("Estimated number of classes", header, list(map(row, ESTIMATION)), notes, lines, axes)
+    figure = Lines(lines, f"k, {drawn}", "labelled samples matched (%)") if curve else None
+    return Table("Estimated number of classes", HEADER, rows, NOTES, figure)
+
+
+def names_to_run(row: str, is_small: bool) -> list[str]:
+    """Return the data sets whose classes to count: that of a row, or all."""
+    names = [SMALL_DATA] if is_small else [name for name in PRINTED if name != SMALL_DATA]
+    if row and row not in PRINTED:
+        raise UserError(f"--run {row}: no such row of estimation (choose from {', '.join(PRINTED)})")
+    return [row] if row else names
+
+
+def estimate_again(name: str, out: Path, runtime: Any, seed: int, steps: int | None) -> Result:
+    """Estimate the number of classes with every estimator, on the same features."""
+    from openworld.planning.estimate import estimate_classes
+
+    folder = out / f"estimation-{name}-seed{seed}{f'-{steps}-steps' if steps else ''}"
+    requested = {"data": name, "seed": seed, **({"start_steps": steps} if steps else {})}
+    estimates, curve = {}, []
+    for estimator in ESTIMATORS:
+        try:
+            found = estimate_classes(requested, runtime, folder, estimator).to_json()
+        except CannotEstimate as error:
+            estimates[estimator] = {"refused": str(error)}
+            continue
+        estimates[estimator] = {key: found[key] for key in ("num_classes", "low", "high")}
+        curve = found["curve"] if estimator != "neighbours" else curve
+    return {"estimates": estimates, "curve": curve}
+
+
+def cells_of(result: Result | None) -> tuple[Cell, ...]:
+    """Return the cells of the estimates of a result."""
+    estimates = (result or {"estimates": {}})["estimates"]
+    return tuple(count_of(estimates.get(estimator)) for estimator in ESTIMATORS)
 
 
 def count_of(estimate: dict[str, Any] | None) -> Cell:
@@ -48,24 +88,3 @@ def count_of(estimate: dict[str, Any] | None) -> Cell:
     if "refused" in estimate:
         return "refused"
     return Count(estimate["num_classes"], estimate["low"], estimate["high"])
-
-
-def sensitivity() -> Table:
-    """Figure "Accuracy as a function of class estimation error", on CIFAR-100."""
-    result = recorded("sensitivity-cifar100")
-    runs = sorted(finished(result or {"trials": []}), key=lambda summary: summary["num_classes"])
-    rows = [(run["num_classes"], run["num_classes"] - 100, *(Score(run[part], None) for part in PARTS)) for run in runs]
-    lines = {"ours": [(run["num_classes"] - 100.0, run["all"]) for run in runs], "paper": [(0.0, 60.3), (17.0, 54.8)]}
-    flags = " ".join(result["trials"][0]["flags"]) if result else "nothing recorded yet"
-    notes = (
-        f"ours: {flags}. One seed and a fiftieth of the paper's steps, so only the shape of the curve is meaningful.",
-        "paper: All is 60.3 with 100 classes, and 54.8 with its estimate of 117. Its figure prints no other numbers.",
-    )
-    header = ("classes assumed", "error, %", "Seen", "Novel", "All")
-    axes = "error of the number of classes (%)", "All (%)"
-    return Table("Accuracy with a wrong number of classes, CIFAR-100", header, rows, notes, lines, axes)
-
-
-def finished(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Return the summaries of the trials that finished."""
-    return (trial["summary"] for trial in result["trials"] if trial["summary"])

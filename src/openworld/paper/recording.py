@@ -2,8 +2,13 @@
 
 from typing import Any
 
+import numpy as np
+
 from openworld.core.errors import UserError
+from openworld.ops.metrics import confusion_matrix
+from openworld.paper.records import confusion_text
 from openworld.runs.folder import START, RunFolder
+from openworld.runs.outputs import read_outputs
 
 
 def result_of(run: RunFolder) -> dict[str, Any]:
@@ -21,9 +26,24 @@ def result_of(run: RunFolder) -> dict[str, Any]:
         )
     start_run = run.read_json(START)
     stages = [summary, start_run] if start_run else [summary]
+    confusion = confusion_of_run(run)
     return {
         **summary,
         "total_seconds": round(sum(stage["seconds"] for stage in stages), 2),
         **evidence,
         **({"start_run": start_run} if start_run else {}),
+        **({"confusion": confusion_text(confusion)} if confusion is not None else {}),
     }
+
+
+def confusion_of_run(run: RunFolder) -> np.ndarray | None:
+    """Return the confusion matrix of the test part from the stored outputs; None if they are missing or there is none.
+
+    Rows are true classes, columns are outputs.
+    """
+    outputs = (read_outputs(run) or {}).get("test")
+    if outputs is None or bool((outputs.truth < 0).any()):
+        return None
+    truth, predicted = outputs.truth.numpy(), outputs.logits.argmax(dim=1).numpy()
+    num_seen = run.split_and_facts()[0].num_seen
+    return confusion_matrix(truth, predicted, max(int(truth.max()) + 1, num_seen), outputs.logits.shape[1])

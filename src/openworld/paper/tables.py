@@ -1,21 +1,12 @@
 """The form in which `openworld paper` shows an item: a table, and for some items a figure."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-PARTS = ("seen", "novel", "all")
+from openworld.results.scores import Score
 
-
-@dataclass(frozen=True)
-class Score:
-    """An accuracy in %."""
-
-    mean: float
-    """Mean over seeds."""
-    std: float | None
-    """Standard deviation over seeds; None for a single run and for a printed number."""
-
-    def __str__(self) -> str:
-        return f"{self.mean:.1f}" + ("" if self.std is None else f"±{self.std:.1f}")
+if TYPE_CHECKING:
+    from openworld.results.plots import Lines, Matrix
 
 
 @dataclass(frozen=True)
@@ -61,10 +52,7 @@ class Table:
     header: tuple[str, ...]
     rows: list[tuple[Cell, ...]]
     notes: tuple[str, ...]
-    lines: dict[str, list[tuple[float, float]]] | None = None
-    """Points of each line of the figure, by its name; None if there is no figure."""
-    axes: tuple[str, str] = ("", "")
-    """Labels of the x axis and the y axis."""
+    figure: "Lines | Matrix | None" = None
 
     def texts(self) -> list[tuple[str, ...]]:
         """Return the cells of all rows as text."""

@@ -9,6 +9,7 @@ import torch
 from openworld.core.config import (
     CLUSTERS,
     FEATURES_RUN,
+    NCD,
     NO_BACKBONE,
     Config,
     Problem,
@@ -63,7 +64,7 @@ def resolve_settings(requested: dict[str, Any], dataset: Dataset, device: torch.
     """Return the whole configuration. The keys of `requested` are those of `with_keys`."""
     config = recipe_config(requested)
     requested = {**requested, "recipe": config.recipe, "data": config.data}
-    config = replace(config, {**class_settings(dataset), "method": requested.get("method", config.method)})
+    config = replace(config, {**class_settings(dataset, requested), "method": requested.get("method", config.method)})
     backbone = requested.get("backbone") or usual_backbone(config, dataset, requested)
     if backbone != NO_BACKBONE:
         config = replace(config, backbone_settings(find_backbone(backbone), dataset))
@@ -149,10 +150,11 @@ def refuse_unused_settings(requested: dict[str, Any], recipe: Config, config: Co
 # Settings that follow from the data -------------------------------------------------------------------------
 
 
-def class_settings(dataset: Dataset) -> dict[str, Any]:
-    """Return the settings of the classes, by key: their number, known or assumed, and the prior."""
-    if dataset.is_labelled is None:
-        return {"prior": "known"}  # all samples have a label, so the class sizes can be counted
+def class_settings(dataset: Dataset, requested: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of the classes, by key: their number, known or assumed, the prior, and how many labels."""
+    if dataset.is_labelled is None:  # all samples have a label, so the class sizes can be counted
+        labels = {"labelled": 100.0} if requested.get("task") == NCD else {}
+        return {"prior": "known", **labels}
     return {"num_classes": count_classes(dataset), "prior": "known" if dataset.class_sizes else "even"}
 
 

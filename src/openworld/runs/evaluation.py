@@ -8,19 +8,22 @@ import torch
 from torch import Tensor
 
 from openworld.compute.runtime import Runtime
-from openworld.core.config import Config
+from openworld.core.config import NCD, Config
 from openworld.core.errors import UserError, named
 from openworld.data.problem import OpenWorld, TrainingSet, Truth
 from openworld.nets.building import inference_network
 from openworld.nets.features import extract
 from openworld.nets.network import Network
 from openworld.ops.metrics import (
-    PROTOCOLS,
+    BY_COUNTS,
+    TASK_AWARE,
+    Accuracy,
     accuracy,
     adjusted_rand_index,
     confusion_matrix,
     normalised_mutual_information,
     novel_as_seen,
+    task_aware_predictions,
 )
 from openworld.ops.probes import linear_probe_accuracy, neighbours_accuracy
 from openworld.runs.checkpoint import Checkpoint
@@ -52,12 +55,7 @@ def progress_scores(network: Network, truth: Truth, data: TrainingSet) -> dict[s
     num_seen = data.num_seen
     labels, logits, counts = predict_and_count(network, truth, data)
     scores = accuracy(counts, num_seen, "trssl")
-    is_novel = labels >= num_seen
-    novel_only = None
-    if is_novel.any() and logits.shape[1] > num_seen:
-        among_novel = num_seen + logits[is_novel, num_seen:].argmax(axis=1)
-        novel_counts = confusion_matrix(labels[is_novel], among_novel, *counts.shape)
-        novel_only = accuracy(novel_counts, num_seen, "trssl").novel
+    novel_only = task_aware(labels, logits, num_seen).novel if logits.shape[1] > num_seen else None
     return {
         "seen": scores.seen,
         "novel": scores.novel,
@@ -67,19 +65,32 @@ def progress_scores(network: Network, truth: Truth, data: TrainingSet) -> dict[s
     }
 
 
-def evaluate_part(network: Network, world: OpenWorld, part: str | None) -> dict[str, Any]:
-    """Return the accuracies on a part, `test` or `unlabelled`, under every protocol, and its NMI and ARI."""
+def task_aware(labels: np.ndarray, logits: np.ndarray, num_seen: int) -> Accuracy:
+    """Return the accuracies if it is known of each sample whether its class is seen or novel."""
+    predicted = task_aware_predictions(logits, labels >= num_seen, num_seen)
+    num_classes = max(int(labels.max()) + 1, num_seen)
+    return accuracy(confusion_matrix(labels, predicted, num_classes, logits.shape[1]), num_seen, "trssl")
+
+
+def evaluate_part(network: Network, world: OpenWorld, part: str | None, task: str) -> dict[str, Any]:
+    """Return the accuracies on a part, `test` or `unlabelled`, under every protocol, and its NMI and ARI.
+
+    The protocol `task-aware` is for novel class discovery (`--task ncd`).
+    """
     if part is None:
         return {"part": None, "protocols": {}, "nmi": None, "ari": None}
     num_seen = world.training.num_seen
-    _, _, counts = predict_and_count(network, world.truths[part], world.training)
-    return {"part": part, **scores_of_counts(counts, num_seen)}
+    labels, logits, counts = predict_and_count(network, world.truths[part], world.training)
+    scores = scores_of_counts(counts, num_seen)
+    if task == NCD:
+        scores["protocols"][TASK_AWARE] = vars(task_aware(labels, logits, num_seen))
+    return {"part": part, **scores}
 
 
 def scores_of_counts(counts: np.ndarray, num_seen: int) -> dict[str, Any]:
     """Return all scores that are computed from a confusion matrix."""
     return {
-        "protocols": {protocol: vars(accuracy(counts, num_seen, protocol)) for protocol in PROTOCOLS},
+        "protocols": {protocol: vars(accuracy(counts, num_seen, protocol)) for protocol in BY_COUNTS},
         "nmi": normalised_mutual_information(counts),
         "ari": adjusted_rand_index(counts),
     }
@@ -117,7 +128,7 @@ def evaluate_run(run: RunFolder, part: str | None, runtime: Runtime, warn: Calla
             f"{config.data}: accuracy cannot be measured, because the true classes of {samples} are unknown"
         )
     network, step = load_average(run, config, runtime.device, warn)
-    return {"run": str(run.path), "step": step, **evaluate_part(network, world, part)}
+    return {"run": str(run.path), "step": step, **evaluate_part(network, world, part, config.problem.task)}
 
 
 def find_checkpoint(run: RunFolder, warn: Callable[[str], None]) -> Checkpoint:

@@ -228,6 +228,7 @@ def record_epoch(learner: Learner, average: Network, world: OpenWorld, run: RunF
         "seconds": clock.seconds(),
         **({"lr": learner.learning_rate(learner.step - 1)} if learner.step else {}),
         **learner.meter.means(),
+        **learner.method.facts(),
         **({"agreement": agreement(average, learner.batches)} if learner.training.start == CLUSTERS else {}),
         "average": scores_of(average),
         "student": scores_of(inference_copy(learner.network)),
@@ -265,7 +266,7 @@ def summarise(
     `seen`, `novel` and `all` follow the strict protocol (trssl). `protocols` has the accuracies of all protocols.
     """
     problem = config.problem
-    scores = evaluate_part(average, world, world.evaluated_part)
+    scores = evaluate_part(average, world, world.evaluated_part, problem.task)
     summary = {
         **scores["protocols"].get("trssl", {"seen": None, "novel": None, "all": None}),
         "part": scores["part"],
@@ -281,6 +282,7 @@ def summarise(
         "seconds": clock.seconds(),
         "seed": config.seed,
         "dataset": config.data,
+        "task": problem.task,
         "labelled": problem.labelled,
         "novel_share": problem.novel,
         "imbalance": problem.imbalance,

@@ -64,8 +64,9 @@ class Facts:
     """The lines of metrics.jsonl."""
     seconds: float
     """Training time."""
-    prior: np.ndarray
-    """(M,) assumed proportion of each class among the unlabelled samples."""
+    priors: dict[int, np.ndarray]
+    """(M,) assumed proportion of each class among the unlabelled samples, by step: one at step 0, or one for each epoch
+    if training estimated it."""
     num_labelled: int
     estimate: dict[str, Any] | None
     """The content of estimate.json, if the number of classes was estimated."""
@@ -140,7 +141,7 @@ def collect(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> Fa
         summary=summary,
         metrics=run.metrics(),
         seconds=summary.get("seconds") or run.seconds(),
-        prior=classes.sum_by_class(torch.tensor([facts["prior"]]))[0].numpy(),
+        priors=_priors(run.metrics(), facts["prior"], classes),
         num_labelled=len(split.labelled),
         estimate=run.read_json("estimate.json"),
         sessions=(run.read_json("environment.json") or {}).get("sessions", []),
@@ -148,6 +149,12 @@ def collect(run: RunFolder, runtime: Runtime, warn: Callable[[str], None]) -> Fa
         model=model,
         notes=tuple(notes),
     )
+
+
+def _priors(metrics: list[dict[str, Any]], first: list[float], classes: Classes) -> dict[int, np.ndarray]:
+    """Return the assumed class proportions by step: those before training, and those that training estimated."""
+    by_step = {0: first} | {line["step"]: line["prior"] for line in metrics if "prior" in line}
+    return dict(zip(by_step, classes.sum_by_class(torch.tensor([*by_step.values()])).numpy(), strict=True))
 
 
 def _data_of(

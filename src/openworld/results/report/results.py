@@ -11,7 +11,7 @@ from openworld.core.fields import flatten, options
 from openworld.core.progress import duration
 from openworld.data.opening import IN_MEMORY
 from openworld.ops.metrics import PROTOCOLS, score_text
-from openworld.results.report.charts import Line, line_chart, proportion_bars
+from openworld.results.report.charts import DISTINCT_COLOURS, Line, class_colour, line_chart, proportion_bars
 from openworld.results.report.collect import Facts
 from openworld.results.report.markup import Html, join, table, tag
 
@@ -183,8 +183,10 @@ def points(metrics: list[dict[str, Any]], key: str, inner: str | None = None) ->
 def proportions_section(facts: Facts) -> Html:
     """Return the assumed and the predicted class proportions."""
     predicted = np.bincount(facts.parts["unlabelled"].predicted, minlength=len(facts.names))
+    *earlier, assumed = facts.priors.values()
+    when = "as training estimated it at last" if earlier else "as assumed before training"
     lead = (
-        "The proportion of each class among the unlabelled images: as assumed before training "
+        f"The proportion of each class among the unlabelled images: {when} "
         f"(setting prior: {facts.config.problem.prior}), and as predicted. "
         "Training pulls the predicted proportions towards the assumed ones. "
         "A class that stays far below its assumed proportion was hard to find."
@@ -195,8 +197,21 @@ def proportions_section(facts: Facts) -> Html:
         tag("span", tag("i", class_="block predicted"), "predicted"),
         class_="legend",
     )
-    bars = proportion_bars(facts.names, facts.prior.tolist(), (predicted / max(predicted.sum(), 1)).tolist())
-    return join(tag("p", lead, class_="lead"), keys, tag("div", bars, class_="tall"))
+    bars = proportion_bars(facts.names, assumed.tolist(), (predicted / max(predicted.sum(), 1)).tolist())
+    history = tag("div", _estimated_proportions(facts), class_="charts") if earlier else None
+    return join(tag("p", lead, class_="lead"), keys, tag("div", bars, class_="tall"), history)
+
+
+def _estimated_proportions(facts: Facts) -> Html | None:
+    """Return the estimated proportions over the steps, of the classes that changed most."""
+    priors = 100 * np.stack(list(facts.priors.values()))
+    changed = sorted(np.argsort(-np.abs(priors[-1] - priors[0]), kind="stable")[:DISTINCT_COLOURS])
+    lines = [
+        Line(facts.names[number], list(zip(facts.priors, priors[:, number].tolist(), strict=True)), class_colour(place))
+        for place, number in enumerate(changed)
+    ]
+    which = "" if len(changed) == len(facts.names) else f", of the {len(changed)} classes that changed most"
+    return line_chart(f"Estimated proportion (%){which}", lines, "step")
 
 
 def estimate_section(estimate: dict[str, Any]) -> Html:

@@ -1,0 +1,183 @@
+"""Many runs in one process: each in a folder of its own, those that are finished already are skipped.
+
+`openworld sweep`, the items of `openworld paper` and the trials all train through `carry_out`.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from openworld.compute.runtime import Runtime
+from openworld.core.config import FEATURES_RUN, NCD
+from openworld.core.errors import UserError, did_you_mean, named
+from openworld.core.fields import Option, all_names, folder_name, options, typed
+from openworld.data.dataset import Dataset
+from openworld.data.opening import open_dataset
+from openworld.methods import METHODS
+from openworld.planning.plan import open_problem
+from openworld.planning.prepare import settings_with_features
+from openworld.planning.pretraining import learn_features, plan_features, settings_of_features
+from openworld.planning.request import Request, execute
+from openworld.planning.settings import recipe_config, resolve_settings, with_keys
+from openworld.runs.folder import RunFolder
+
+LARGEST_GRID = 1000
+"""Number of runs from which a grid is most likely a mistake."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One of many runs."""
+
+    name: str
+    """Name of its folder."""
+    settings: dict[str, Any]
+    """The settings to request."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial: a summary, or the reason why there is none."""
+
+    trial: Trial
+    folder: RunFolder
+    summary: dict[str, Any] | None
+    failure: str | None = None
+
+
+# The grid ---------------------------------------------------------------------------------------------------
+
+
+def grid(varied: Mapping[str, Sequence[Any]], common: Mapping[str, Any]) -> list[Trial]:
+    """Return a trial for each combination of the values; the last setting changes fastest.
+
+    >>> [trial.name for trial in grid({"epsilon": [0.05, 0.1], "seed": [0]}, {"data": "digits"})]
+    ['epsilon-0.05-seed-0', 'epsilon-0.1-seed-0']
+    """
+    size = math.prod(map(len, varied.values()))
+    if size < 2:
+        raise UserError(f"there is nothing to vary; add {named('vary')} NAME=VALUE,VALUE or {named('seeds')} N")
+    if size > LARGEST_GRID:
+        raise UserError(f"these values make {size:,} runs; a sweep has at most {LARGEST_GRID:,}")
+    return [
+        Trial(folder_name(chosen), {**common, **chosen})
+        for values in itertools.product(*varied.values())
+        for chosen in [dict(zip(varied, values, strict=True))]
+    ]
+
+
+def varied_setting(text: str) -> tuple[str, list[Any]]:
+    """Return the name and the values of a text such as `epsilon=0.05,0.1`. Raise a UserError if one is not valid."""
+    name, equals, values = text.partition("=")
+    name = name.strip().removeprefix("--").replace("-", "_")
+    known = {option.name: option for option in reversed(options(*METHODS))} | {o.key: o for o in options(*METHODS)}
+    if name not in known:
+        raise UserError(f"{named('vary')} {name}: no such setting{did_you_mean(name, all_names())}")
+    words = [word.strip() for word in values.split(",")]
+    if not equals or not all(words):
+        raise UserError(f"{named('vary')} {text}: write NAME=VALUE,VALUE, for example epsilon=0.05,0.1")
+    found = [converted(known[name], word) for word in words]
+    twice = next((word for word, value in zip(words, found, strict=True) if found.count(value) > 1), None)
+    if twice is not None:
+        raise UserError(f"{named('vary')} {text}: {twice} is there twice; name each value once")
+    return name, found
+
+
+def converted(option: Option, word: str) -> Any:
+    """Return the value of a setting that a user writes as this word."""
+    words = {"on": True, "off": False}
+    try:
+        if option.kind is bool:
+            return words[word]
+        return word if option.may_be_auto and word == "auto" else typed(option, option.kind(word))
+    except (KeyError, ValueError):
+        kind = {bool: "on or off", int: "a whole number", float: "a number"}[option.kind]
+        raise UserError(f"{named('vary')} {option.name}={word}: {word} is not {kind}") from None
+
+
+# Runs -------------------------------------------------------------------------------------------------------
+
+
+def carry_out(
+    trials: Sequence[Trial],
+    folder: Path,
+    runtime: Runtime,
+    minutes: float | None = None,
+    begin: Callable[[Trial, RunFolder], None] = lambda trial, run: None,
+    end: Callable[[Outcome], None] = lambda outcome: None,
+) -> list[Outcome]:
+    """Train all trials, each in `folder/NAME`. Finished ones are skipped, a stopped one continues.
+
+    Runs that start from SimCLR features share them where they may. If a trial fails, the others are still trained.
+
+    Args:
+        trials: the runs.
+        folder: the folder of their run folders, and of the shared features.
+        runtime: the device and how data gets to it.
+        minutes: approximate length of each run, instead of steps.
+        begin: is called before a trial, with its run folder.
+        end: is called after a trial.
+    """
+    datasets = {name: open_dataset(name, runtime.data_dir) for name in dict.fromkeys(map(data_of, trials))}
+    for trial in trials:  # a mistake in the settings of any trial is told before the first one is trained
+        resolve_settings(with_keys(trial.settings), datasets[data_of(trial)], runtime.device)
+    outcomes = []
+    for trial in trials:
+        run, summary, failure = RunFolder(folder / trial.name), None, None
+        begin(trial, run)
+        try:
+            settings = trial.settings
+            if minutes is None and shares_features(trial) and not run.summary():
+                settings = {**settings, **start_from_shared(trial, folder, runtime, datasets[data_of(trial)])}
+            request = Request(settings=settings, minutes=minutes, dataset=datasets[data_of(trial)], resume=True)
+            summary = run.summary() or execute(request, run, runtime)
+        except (UserError, torch.OutOfMemoryError) as error:
+            failure = str(error).splitlines()[0]
+        outcomes.append(Outcome(trial, run, summary, failure))
+        end(outcomes[-1])
+    return outcomes
+
+
+def data_of(trial: Trial) -> str:
+    """Return the name of the data of a trial."""
+    return recipe_config(trial.settings).data
+
+
+# Shared features --------------------------------------------------------------------------------------------
+
+
+def shares_features(trial: Trial) -> bool:
+    """Return whether a trial starts from SimCLR features that other trials may use too.
+
+    An estimate of the number of classes learns features of its own.
+    """
+    start = trial.settings.get("start", recipe_config(trial.settings).training.start)
+    return start == FEATURES_RUN and trial.settings.get("num_classes") != "auto"
+
+
+def start_from_shared(trial: Trial, folder: Path, runtime: Runtime, dataset: Dataset) -> dict[str, Any]:
+    """Return the settings by which a trial starts from shared features. Learn them first, if no trial has done so."""
+    requested = settings_without_split(with_keys(trial.settings))
+    deciding = {name: value for name, value in requested.items() if name in (*settings_of_features(), "start_steps")}
+    name = folder_name({"seed": 0, **deciding, "data": Path(data_of(trial)).stem})
+    features = RunFolder(folder / f"features-{name}" / FEATURES_RUN)
+    if not features.summary():
+        opened = open_problem(requested, runtime, dataset)
+        for_features = settings_with_features(requested, opened, runtime, has_own_length=True)
+        learn_features(plan_features(for_features, opened, runtime), features.path.parent, runtime, is_as_long=True)
+    return {"start": str(features.path), "start_steps": None}
+
+
+def settings_without_split(requested: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the settings that decide which images have labels, but not which images there are.
+
+    SimCLR sees no labels, so runs that differ only in these settings share its features.
+    """
+    leaves_images_out = requested.get("task") == NCD and requested.get("labelled", 100.0) != 100
+    free = () if leaves_images_out else ("task", "novel", "labelled")
+    return {name: value for name, value in requested.items() if name not in free}
