@@ -16,7 +16,7 @@ from openworld.data.augment import VIEWS, Family, family
 from openworld.data.dataset import Dataset
 from openworld.data.loader import Loader
 from openworld.data.opening import open_dataset, reopen_dataset
-from openworld.data.prior import prior_of, trust_in
+from openworld.data.prior import ESTIMATED, prior_of, trust_in
 from openworld.data.samples import Samples, chunk_size
 from openworld.data.split import Split, make_split, own_split
 
@@ -45,6 +45,8 @@ class TrainingSet:
     """Augmentation family of the random views (`--augment`)."""
     trust: float = 1.0
     """How far clusters follow the prior (`ops.sinkhorn`): 1 if it is known, less if it is only assumed."""
+    estimates_prior: bool = False
+    """Whether training should estimate the prior, and `prior` is only where it begins."""
 
     @cached_property
     def family(self) -> Family:
@@ -183,6 +185,7 @@ def load_problem(
         std=std,
         augment=config.training.augment,
         trust=trust_in(config.problem),
+        estimates_prior=config.problem.prior == ESTIMATED,
     )
     names = tuple(map(train.name_of, split.unlabelled))
     truths = {"unlabelled": Truth(images["unlabelled"], train.labels[unlabelled], names)}
@@ -210,7 +213,9 @@ def adapted_problem(world: OpenWorld, config: Config) -> OpenWorld:
     seen_names = world.class_names[: training.num_seen]
     prior = prior_of(world.split, training.labels.cpu().numpy(), config, seen_names).to(training.device)
     augment = VIEWS if training.augment == VIEWS else config.training.augment
-    training = replace(training, prior=prior, augment=augment, trust=trust_in(config.problem))
+    problem = config.problem
+    estimates_prior = problem.prior == ESTIMATED
+    training = replace(training, prior=prior, augment=augment, trust=trust_in(problem), estimates_prior=estimates_prior)
     return replace(world, training=training, class_names=names_of_outputs(seen_names, len(prior)))
 
 

@@ -61,7 +61,8 @@ class Simclr(Method):
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
         """Cluster the features of all samples; the clusters become the classes."""
         source = generator(self.config.seed, "clusters", step, device=batches.data.device)
-        average.head.classes.weight.copy_(clustered_head(average, batches.data, source))
+        centres, _ = clustered_head(average, batches.data, source)
+        average.head.classes.weight.copy_(centres)
 
 
 def nt_xent(projected: Tensor, temperature: float) -> StepResult:

@@ -40,7 +40,7 @@ class Trssl(Method):
         self.options, self.temperature = config.options, config.answers.temperature
         self.num_seen = data.num_seen
         self.register_buffer("prior", data.prior.clone())
-        self.estimates_prior = config.problem.prior == ESTIMATED
+        self.estimates_prior = data.estimates_prior
         if self.estimates_prior:
             self.register_buffer("trust", torch.ones((), device=data.device))
         else:

@@ -15,6 +15,10 @@ from openworld.nets.network import Network
 from openworld.ops.clusters import cluster, whitened, whitening
 from openworld.ops.discovery import discover
 
+TRUST_IN_ESTIMATED = 0.3
+"""How far clusters of features that the run has learnt follow a prior that training will estimate
+(docs/findings.md#finding-estimated-prior)."""
+
 
 @torch.no_grad()
 def extract(network: Network, samples: Samples, family: Family) -> Tensor:
@@ -32,8 +36,8 @@ def unit_features(network: Network, samples: Tensor, family: Family) -> Tensor:
 
 
 @torch.no_grad()
-def clustered_head(network: Network, data: TrainingSet, source: Generator) -> Tensor:
-    """Return the (K, D) weights of a cosine head that separates the classes, as unit vectors.
+def clustered_head(network: Network, data: TrainingSet, source: Generator) -> tuple[Tensor, Tensor]:
+    """Return the (K, D) weights of a cosine head that separates the classes, as unit vectors, and the (K,) proportions.
 
     The seen classes come from the labels, the novel classes from clusters of the features (`ops.clusters.cluster`). The
     network must be in evaluation mode.
@@ -42,30 +46,32 @@ def clustered_head(network: Network, data: TrainingSet, source: Generator) -> Te
     mean_D, whitening_DD = whitening(labelled_LD, data.labels, unlabelled_UD)
     labelled_LD, unlabelled_UD = (whitened(part, mean_D, whitening_DD) for part in (labelled_LD, unlabelled_UD))
     one_hot_LK = F.one_hot(data.labels, data.num_classes).to(labelled_LD)
-    probabilities_UK = cluster(labelled_LD, data.labels, unlabelled_UD, data.prior, source)
-    probabilities_UK = probabilities_UK.clamp(min=1e-6)  # a class with prior 0 needs a vector too
-    means_KD = one_hot_LK.T @ labelled_LD + probabilities_UK.T @ unlabelled_UD
+    trust = TRUST_IN_ESTIMATED if data.estimates_prior else 1.0
+    probabilities_UK = cluster(labelled_LD, data.labels, unlabelled_UD, data.prior, source, trust)
+    weights_UK = probabilities_UK.clamp(min=1e-6)  # a class with prior 0 needs a vector too
+    means_KD = one_hot_LK.T @ labelled_LD + weights_UK.T @ unlabelled_UD
     # The head sees features that are not whitened and not centred. Multiplying by the whitening matrix again gives
     # discriminants for features that are not whitened. Removing the direction of the mean keeps the mean from favouring
     # a class.
     rows_KD = means_KD @ whitening_DD
     common_D = F.normalize(mean_D, dim=0)
-    return F.normalize(rows_KD - (rows_KD @ common_D)[:, None] * common_D)
+    return F.normalize(rows_KD - (rows_KD @ common_D)[:, None] * common_D), probabilities_UK.mean(dim=0)
 
 
 @torch.no_grad()
 def begin_with_clusters(network: Network, data: TrainingSet, source: Generator) -> tuple[Tensor, Tensor | None]:
     """Set the adapter of the network to the whitening of the classes that are discovered in its inputs.
 
-    Return the (K, d) weights of a cosine head, and the (K,) proportions of the classes. Without an adapter, return the
-    weights of `clustered_head`, and None. The network must be in evaluation mode.
+    Return the (K, d) weights of a cosine head, and the (K,) proportions of the classes if training should use them in
+    place of the prior. Without an adapter, return those of `clustered_head`. The network must be in evaluation mode.
     """
     if not isinstance(network.body, Adapter):
-        return clustered_head(network, data, source), None
+        centres_KD, sizes_K = clustered_head(network, data, source)
+        return centres_KD, sizes_K if data.estimates_prior else None
     labelled_LD, unlabelled_UD = (inputs_of_adapter(network, part, data) for part in (data.labelled, data.unlabelled))
     found = discover(labelled_LD, data.labels, unlabelled_UD, data.prior, source, data.trust)
     network.body.begin(found.mean_D, found.projection_Dd)
-    return found.centres_Kd, found.sizes_K
+    return found.centres_Kd, found.sizes_K if data.trust < 1 else None
 
 
 def inputs_of_adapter(network: Network, samples: Samples, data: TrainingSet) -> Tensor:

@@ -26,7 +26,14 @@ SINKHORN_ITERATIONS = 20
 not move."""
 
 
-def cluster(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor, prior_K: Tensor, source: Generator) -> Tensor:
+def cluster(
+    labelled_LD: Tensor,
+    labels_L: Tensor,
+    unlabelled_UD: Tensor,
+    prior_K: Tensor,
+    source: Generator,
+    trust: float = 1.0,
+) -> Tensor:
     """Return the (U, K) class probabilities of the unlabelled samples, found by clustering, seen classes first.
 
     This is soft k-means on the unit sphere, with two differences:
@@ -45,6 +52,7 @@ def cluster(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor, prior_
         unlabelled_UD: the unlabelled samples, unit vectors.
         prior_K: the proportion of each class among the unlabelled samples.
         source: the generator of the initial centres.
+        trust: how far the cluster sizes follow the prior (`sinkhorn`).
     """
     seen_SD = F.normalize(class_means(labelled_LD, labels_L))
     starts_RKD = first_centres(seen_SD, unlabelled_UD, len(prior_K), source)
@@ -53,8 +61,9 @@ def cluster(labelled_LD: Tensor, labels_L: Tensor, unlabelled_UD: Tensor, prior_
     ]
     best_KD = max(runs_RKD, key=lambda centres_KD: mean_similarity(unlabelled_UD @ centres_KD.T))
     sizes_K = soft_assignment(unlabelled_UD @ best_KD.T).mean(dim=0)
+    ordered_K, iterations = order_prior(prior_K, sizes_K, len(seen_SD)), SINKHORN_ITERATIONS
     assign_by_prior = functools.partial(
-        sinkhorn, prior_K=order_prior(prior_K, sizes_K, len(seen_SD)), epsilon=SOFTNESS, iterations=SINKHORN_ITERATIONS
+        sinkhorn, prior_K=ordered_K, epsilon=SOFTNESS, iterations=iterations, trust=trust
     )
     with without_compiling():
         centres_KD = update_novel_centres(unlabelled_UD, best_KD, len(seen_SD), assign_by_prior)

@@ -207,7 +207,7 @@ class Learner:
             if isinstance(network.body, Adapter):
                 network.body.load_state_dict(found.body.state_dict())
             self.method.begin(network.head, centres)
-        if sizes is not None and data.trust < 1:
+        if sizes is not None:
             self.method.assume(sizes)
 
 
