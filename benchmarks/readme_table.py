@@ -5,8 +5,11 @@ from pathlib import Path
 
 from openworld.core.config import Training
 from openworld.core.recipes import USUAL
-from openworld.paper import estimation
-from openworld.paper.accuracy import HEADER, TABLES, our_rows, printed_rows
+from openworld.paper import ITEMS
+from openworld.paper.accuracy import header_of, our_rows, printed_rows, small_runs
+from openworld.paper.estimation import estimation
+from openworld.paper.items import OWN, Item, Row, at_small_scale
+from openworld.paper.records import recorded_runs
 from openworld.paper.tables import cell_text
 
 ROOT = Path(__file__).parent.parent
@@ -82,14 +85,26 @@ def estimation_table() -> str:
 
 
 def paper_table() -> str:
-    """Return a Markdown table with the paper's row and our rows, for every data set that has recorded runs."""
+    """Return a Markdown table for each item that has recorded runs: the paper's own rows and ours."""
+    # Figures over an axis and the confusion matrix repeat rows of the tables
+    tables = {name: item for name, item in ITEMS.items() if item and not item.x and not item.shows_matrix}
+    return "\n".join(text for name, item in tables.items() if (text := item_table(name, item, list(recorded_runs()))))
+
+
+def small_table() -> str:
+    """Return a Markdown table for each item that is recorded at small scale."""
+    items = {name: at_small_scale(item) for name, item in ITEMS.items() if item}
+    return "\n".join(text for name, item in items.items() if (text := item_table(name, item, small_runs(name))))
+
+
+def item_table(name: str, item: Item, results: list[dict]) -> str:
+    """Return a Markdown table of an item, below its name; empty if nothing is recorded for it."""
     rows = []
-    for item, table in TABLES.items():
-        for data in table.rows:
-            ours = our_rows(item, data)
-            paper = [printed_rows(item, data)[-1]] if ours else []
-            rows += [(cell_text(row[0]), f"{table.labelled:g}%", *map(cell_text, row[1:])) for row in (*paper, *ours)]
-    return markdown((HEADER[0], "labels", *HEADER[1:]), rows)
+    for row in item.rows:
+        ours = our_rows(item, row, results)
+        printed = [each for each in printed_rows(item, row) if each[0].endswith(f"{OWN} (paper)")]
+        rows += [tuple(map(cell_text, each)) for each in ((*printed, *ours) if ours else ())]
+    return f"`{name}`: {item.title}\n\n{markdown(header_of(item), rows)}" if rows else ""
 
 
 NAMES = {
@@ -105,19 +120,20 @@ def results_table() -> str:
     digits = read("digits")
     seconds = f"{digits['seconds']['max'] / 60:.1f} ({digits['environment']['cpu_count']} CPU cores)"
     rows = [("digits", "10%", "-", "-", f"{spread(digits['all'])} ({len(digits['seeds'])} seeds)", seconds)]
-    for item, table in TABLES.items():
-        for data in table.rows:
-            recorded = {recipe: first_row(item, data, recipe) for recipe in ("paper", USUAL.get(data, "paper"))}
+    for item in (ITEMS["table1"], ITEMS["labels50"]):
+        for row in item.rows:
+            recorded = {recipe: first_row(item, row, recipe) for recipe in ("paper", USUAL.get(row.data, "paper"))}
             if any(recorded.values()):
-                printed, usual = (score_and_length(row) for row in recorded.values())
-                minutes = cell_text(recorded[USUAL[data]][6]) + " (H200)"
-                paper = f"{table.rows[data].paper[2]}"
-                rows.append((NAMES[data], f"{table.labelled:g}%", paper, printed, usual, minutes))
+                printed, usual = (score_and_length(each) for each in recorded.values())
+                minutes = cell_text(recorded[USUAL[row.data]][6]) + " (H200)"
+                labelled, paper = f"{row.settings['labelled']:g}%", f"{row.printed[OWN][2]}"
+                rows.append((NAMES[row.data], labelled, paper, printed, usual, minutes))
     return markdown(("", "labels", "paper", "`--recipe paper`", "`openworld train`", "minutes"), rows)
 
 
-def first_row(item: str, data: str, recipe: str) -> tuple | None:
-    return next((row for row in our_rows(item, data) if row[0].startswith(f"{data}, {recipe},")), None)
+def first_row(item: Item, row: Row, recipe: str) -> tuple | None:
+    ours = our_rows(item, row, list(recorded_runs()))
+    return next((each for each in ours if each[0].startswith(f"{row.name}, {recipe},")), None)
 
 
 def score_and_length(row: tuple | None) -> str:
@@ -142,7 +158,7 @@ def markdown(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 MEASURED = {
     "README.md": {"results": results_table},
-    "docs/paper.md": {"measured": accuracy_table, "paper": paper_table},
+    "docs/paper.md": {"measured": accuracy_table, "paper": paper_table, "small": small_table},
     "docs/performance.md": {"measured": speed_table},
     "docs/estimate.md": {"measured": estimation_table},
 }

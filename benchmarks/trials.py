@@ -1,11 +1,11 @@
-"""Train many variants of a run in one process, so that torch compiles the code only once.
+"""Train variants that are no grid (`openworld sweep` trains grids), and record them with the metrics of every epoch.
 
     python benchmarks/trials.py NAME --seconds 500 --base 'cifar100 --steps 8000' 'A: --queue 2048' 'B: --lr 0.2'
 
-A variant is a label and flags of `openworld train`, in addition to those of --base. Writes results/trials/NAME.json
-after every variant: its flags, its summary and the metrics of every epoch. When the time is up, the script stops the
-running variant and records what it has. --runs DIR keeps each run as DIR/LABEL, so that later variants can --start
-from it.
+A variant is a label and flags of `openworld train`, in addition to those of --base. All are trained in one process, so
+that torch compiles the code only once. Writes results/trials/NAME.json after every variant: its flags, its summary and
+the metrics of every epoch. When the time is up, the script stops the running variant and records what it has. --runs
+DIR keeps each run as DIR/LABEL, so that later variants can --start from it.
 """
 
 import argparse
@@ -16,16 +16,15 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 from measure import RESULTS, commit
 
 from openworld.cli import make_parser
 from openworld.commands.common import runtime_of
-from openworld.commands.train import request_of
+from openworld.commands.train import settings_of
 from openworld.core.signals import Interrupted
-from openworld.planning.request import execute
+from openworld.planning.sweep import Trial, carry_out
 from openworld.runs.environment import environment
 from openworld.runs.folder import RunFolder
 
@@ -39,44 +38,40 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, help="folder that keeps the runs [they are deleted]")
     parser.add_argument("variants", nargs="+", metavar="'LABEL: FLAGS'")
     options = parser.parse_args()
-    began = time.monotonic()
-    content = {"name": options.name, "command": f"python {shlex.join(sys.argv)}", "commit": commit(), "trials": []}
-    options.results.mkdir(parents=True, exist_ok=True)
-    for variant in options.variants:
-        label, _, flags = variant.partition(":")
-        left = options.seconds - (time.monotonic() - began)
-        if left <= 0:
-            break
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = RunFolder((options.runs or Path(temporary)) / label)
-            trial = {"label": label, **run(shlex.split(f"{options.base} {flags}"), folder, left)}
-        content["environment"] = trial.pop("environment")
-        content["trials"].append(trial)
+    flags = {
+        label: shlex.split(f"{options.base} {more}") for label, _, more in (v.partition(":") for v in options.variants)
+    }
+    parsed = {label: make_parser().parse_args(["train", *words]) for label, words in flags.items()}
+    trials = [Trial(label, settings_of(each)) for label, each in parsed.items()]
+    runtime = runtime_of(next(iter(parsed.values())))
+    content = {"name": options.name, "command": f"python {shlex.join(sys.argv)}", "commit": commit()}
+    content |= {"environment": environment(runtime.device), "trials": []}
+    started: list[tuple[Trial, RunFolder]] = []
+
+    def record() -> None:
+        trial, run = started[-1]
+        content["trials"].append(
+            {"label": trial.name, "flags": flags[trial.name], "summary": run.summary(), "epochs": run.metrics()}
+        )
+        options.results.mkdir(parents=True, exist_ok=True)
         (options.results / f"{options.name}.json").write_text(json.dumps(content, indent=1) + "\n")
-        report(trial)
+        report(content["trials"][-1])
+
+    stop_after(options.seconds)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.runs or Path(temporary)
+        try:
+            carry_out(trials, folder, runtime, begin=lambda *pair: started.append(pair), end=lambda _: record())
+        except Interrupted:
+            record()
 
 
-def run(flags: list[str], folder: RunFolder, seconds: float) -> dict:
-    parsed = make_parser().parse_args(["train", *flags])
-    runtime = runtime_of(parsed)
+def stop_after(seconds: float) -> None:
+    """Stop the running variant when the time is up, as SIGTERM does."""
     alarm = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
     alarm.daemon = True
-    signal.signal(
-        signal.SIGTERM, stop_at_once
-    )  # for the time before and after training, which handles the signal itself
+    signal.signal(signal.SIGTERM, stop_at_once)  # before and after training, which handles the signal itself
     alarm.start()
-    try:
-        execute(request_of(parsed), folder, runtime)
-    except Interrupted:
-        pass
-    finally:
-        alarm.cancel()
-    return {
-        "flags": flags,
-        "summary": folder.summary(),
-        "epochs": folder.metrics(),
-        "environment": environment(runtime.device),
-    }
 
 
 def stop_at_once(number: int, _frame: object) -> None:

@@ -19,10 +19,12 @@ def test_an_item_is_printed_and_drawn(item, tmp_path, capsys):
     output = capsys.readouterr().out
     table = paper.table_of(item)
     assert table.title.split(",")[0][:20] in output
-    assert (tmp_path / f"{item}.png").exists() == bool(table.lines)
-    if table.lines:
+    drawn = sorted(path.name for path in tmp_path.glob(f"{item}.*"))
+    assert drawn == ([f"{item}.png", f"{item}.svg"] if table.figure else [])
+    if table.figure:
         with Image.open(tmp_path / f"{item}.png") as picture:
             assert min(picture.size) > 200
+        assert (tmp_path / f"{item}.svg").read_text().count("</svg>") == 1
 
 
 def test_every_cell_has_its_column():
@@ -33,7 +35,7 @@ def test_every_cell_has_its_column():
 
 def test_the_estimates_are_those_recorded():
     estimates = json.loads((RESULTS / "estimation-cifar100.json").read_text())["estimates"]
-    row = next(row for row in paper.estimation().texts() if row[0] == "cifar100")
+    row = next(row for row in paper.table_of("estimation").texts() if row[0] == "cifar100")
     assert row[1:4] == ("100", "117", "87")
     ours = [estimates[way] for way in ("neighbours", "paper", "paper-plain")]
     assert list(row[4:]) == ["{num_classes} ({low}-{high})".format(**estimate) for estimate in ours]
@@ -52,15 +54,18 @@ def test_the_default_estimator_is_within_5_per_cent_on_cifar100():
 
 
 def test_wrong_numbers_of_classes_span_a_quarter_each_way():
-    counts = [float(row[0]) for row in paper.sensitivity().rows]
-    assert (min(counts), max(counts)) == (75, 125)
-    assert counts == sorted(counts)
+    lines = paper.table_of("sensitivity").figure.lines
+    errors = [error for error, _ in lines["All, trial, 4,000 steps"]]
+    assert (min(errors), max(errors)) == (-25, 25)
+    assert errors == sorted(errors)
+    assert [(error, score.mean) for error, score in lines["All, as printed"]] == [(0, 60.3), (pytest.approx(17), 54.8)]
 
 
 def test_what_was_not_recorded_is_a_dash(monkeypatch, tmp_path):
     monkeypatch.setattr(recorded, "results_dir", lambda: tmp_path)
-    assert {row[4] for row in paper.estimation().texts()} == {"-"}
-    assert paper.sensitivity().rows == []
+    assert {row[4] for row in paper.table_of("estimation").texts()} == {"-"}
+    for item in paper.ITEMS:
+        assert paper.table_of(item).figure is None
     assert run("paper", "estimation", "--out", tmp_path / "out") == 0
     assert not (tmp_path / "out").exists()  # there is nothing to draw
 
@@ -77,4 +82,5 @@ def test_without_an_item_all_are_listed(capsys):
 def test_an_unknown_item_is_answered_in_one_line(refused):
     told = refused("paper", "table9")
     assert "table9: " in told
-    assert "table1, labels50, estimation, sensitivity" in told
+    assert "did you mean table2?" in told
+    assert ", ".join(paper.ITEMS) in told

@@ -11,13 +11,13 @@ from small_cifar import write, write_cifar
 from worlds import run
 
 from openworld.cli import make_parser
-from openworld.commands.train import request_of
+from openworld.commands.train import settings_of
 from openworld.core.config import Answers, Config, Problem, Training
 from openworld.core.recipes import RECIPES, recipe_for
-from openworld.paper import table_of
-from openworld.paper.accuracy import training_of
+from openworld.paper import ITEMS
 from openworld.paper.recording import result_of
-from openworld.paper.tables import PARTS
+from openworld.paper.running import command_of, trials_of
+from openworld.results.scores import PARTS
 from openworld.runs.folder import RunFolder
 
 
@@ -38,34 +38,35 @@ from openworld.runs.folder import RunFolder
         (
             ("labels50", "tiny-imagenet", "paper", 3, 20),
             "labels50-tiny-imagenet-paper-seed3-20-steps",
-            "tiny-imagenet --labelled 50 --recipe paper --steps 20",
+            "tiny-imagenet --labelled 50 --recipe paper --steps 20 --epoch-steps 2",
         ),
     ],
 )
-def test_a_row_is_trained_as_the_train_command_does_it(row, name, command, monkeypatch, capsys):
-    item, data, recipe, seed, steps = row
-    taken = []
-    monkeypatch.setattr("openworld.commands.paper.train_in", lambda *arguments: taken.append(arguments))
-    monkeypatch.setattr("openworld.commands.paper.print_summary", lambda *_: None)
-    monkeypatch.setattr("openworld.commands.paper.table_with", lambda *_: table_of("table1"))
-    monkeypatch.setattr("openworld.paper.recording.result_of", lambda folder: None)
-    extra = ["--steps", steps] if steps else []
-    assert run("paper", item, "--run", data, "--recipe", recipe, "--seed", seed, "--out", "here", *extra) == 0
-    ((folder, request, _),) = taken
-    assert (folder.path, request.resume, request.minutes) == (Path("here") / name, True, None)
-    words, told = command.split(), capsys.readouterr().err.splitlines()[-1].split()
+def test_a_row_is_trained_as_the_train_command_does_it(row, name, command, capsys):
+    name_of_item, data, recipe, seed, steps = row
+    item = ITEMS[name_of_item]
+    (trial,) = trials_of(name_of_item, item, [item.row(data)], recipe, [seed], steps)
+    assert trial.name == name
+    words, told = command.split(), command_of(trial, Path("here")).split()
     assert sorted(told) == sorted(
         ["openworld", "train", *words, "--seed", str(seed), "--out", f"here/{name}", "--resume"]
     )
-    typed = make_parser().parse_args(told[1:])  # typing the printed command gives the same request
-    assert (typed.out, request_of(typed)) == (folder.path, request)
+    typed = make_parser().parse_args(told[1:])  # typing the printed command requests the same
+    assert (typed.out, settings_of(typed)) == (Path("here") / name, trial.settings)
 
 
 def test_by_default_the_recipe_is_the_one_that_train_takes():
-    recipe = recipe_for("auto", "imagenet100", is_benchmark=True, method="trssl")
-    name, settings = training_of("table1", "imagenet100", "auto", 0, None)
-    assert settings == {"data": "imagenet100", "labelled": 10.0, "recipe": recipe, "seed": 0}
-    assert name == f"table1-imagenet100-{recipe}-seed0"
+    recipe, item = recipe_for("auto", "imagenet100", is_benchmark=True, method="trssl"), ITEMS["table1"]
+    (trial,) = trials_of("table1", item, [item.row("imagenet100")], "auto", [0])
+    assert trial.settings == {"data": "imagenet100", "labelled": 10.0, "recipe": recipe, "seed": 0}
+    assert trial.name == f"table1-imagenet100-{recipe}-seed0"
+
+
+def test_the_ablation_is_of_the_printed_method():
+    item = ITEMS["ablation"]
+    (trial,) = trials_of("ablation", item, [item.row("cifar100-neither")], "auto", [0])
+    assert trial.settings["recipe"] == "paper"
+    assert (trial.settings["uncertainty"], trial.settings["mixed_labels"]) == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +74,15 @@ def test_by_default_the_recipe_is_the_one_that_train_takes():
     [
         (["table1", "--run", "cifar"], "cifar10, cifar100, imagenet100"),
         (["labels50", "--run", "imagenet100"], "cifar10, cifar100, tiny-imagenet"),
-        (["estimation", "--run", "cifar10"], "table1 or labels50"),
+        (["estimation", "--run", "cifar"], "no such row of estimation (choose from cifar10,"),
+        (["estimation", "--run", "digits", "--recipe", "fast"], "--recipe"),
         (["--run", "cifar10"], "openworld paper table1 --run cifar10"),
+        (["--run"], "openworld paper table1 --run cifar10"),
+        (["table1", "--seeds", 2], "--seeds works only with --run"),
+        (["table1", "--run", "cifar10", "--seeds", 2, "--seed", 1], "--seeds"),
+        (["table1", "--run", "cifar10", "--seeds", 0], "--seeds is 0; it must be 1 or more"),
+        (["table1", "--run", "--scale", "small", "--recipe", "fast"], "--recipe works only at full scale"),
+        (["table1", "--scale", "smal"], "did you mean small?"),
         (["table1", "--seed", 0], "--seed works only with --run"),
         (["table1", "--steps", 5], "--steps works only with --run"),
         (["table1", "--data-dir", "x"], "--data-dir works only with --run"),
@@ -97,7 +105,7 @@ def test_missing_data_is_the_train_commands_to_tell(monkeypatch, tmp_path, capsy
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert run("paper", "table1", "--run", "cifar10") == 2
     command, error = capsys.readouterr().err.splitlines()
-    assert command.startswith("openworld train cifar10 --labelled 10 ")
+    assert command.startswith("openworld train cifar10 ")
     assert "is missing: run `openworld data fetch cifar10`" in error
 
 
@@ -134,7 +142,7 @@ def test_a_row_is_trained_shown_recorded_and_in_the_table(small_rows, results, c
     ]
     scores = [{"mean": summary[part], "std": None} for part in PARTS]
     assert rows[-1][1:6] == [*scores, pytest.approx(summary["all"] - 92.2, abs=0.06), [1]]
-    assert "run folder: runs/paper/table1-cifar10-paper-seed1" in captured.err
+    assert "1/1 table1-cifar10-paper-seed1 " in captured.err
     assert "slowly on a CPU" not in captured.err
 
     monkeypatch.setenv("COMMIT", "abc")
@@ -142,7 +150,7 @@ def test_a_row_is_trained_shown_recorded_and_in_the_table(small_rows, results, c
     folder = results()
     monkeypatch.setattr(sys, "argv", ["record.py", "runs/paper/table1-cifar10-paper-seed1", "--results", str(folder)])
     record.main()
-    assert capsys.readouterr().out == f"{folder}/cifar10-10-paper-4-seed1.json: recorded, in table1\n"
+    assert capsys.readouterr().out == f"{folder}/cifar10-10-paper-4-seed1.json: recorded, in table1, ablation\n"
     assert [row[0] for row in ours(data="cifar10")] == ["cifar10, paper, 4 steps"]
     result = json.loads((folder / "cifar10-10-paper-4-seed1.json").read_text())
     assert summary.items() <= result.items()

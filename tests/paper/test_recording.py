@@ -94,9 +94,10 @@ def test_nothing_is_replaced(record, capsys):
 @pytest.mark.parametrize(
     ("fields", "place"),
     [
-        ({"novel_share": 30.0}, "recorded, but not in table1: novel_share is 30.0, not 50.0"),
-        ({"labelled": 5.0}, "recorded, but no table has cifar100 with 5% labels"),
+        ({"novel_share": 30.0}, "recorded, in novel-share"),
+        ({"labelled": 7.0}, "recorded, but in no item; not in table1: labelled is 7.0, not 10.0"),
         ({"labelled": 50.0}, "recorded, in labels50"),
+        ({}, "recorded, in table1, ablation, sensitivity, novel-share, temperature, confusion"),
     ],
 )
 def test_the_recorder_says_where_a_result_belongs(record, fields, place, capsys):

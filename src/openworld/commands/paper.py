@@ -116,7 +116,7 @@ def train_rows(parsed: argparse.Namespace, is_small: bool) -> Table:
         print(f"{command_of(trial, parsed.out)}{data_dir}", file=sys.stderr, flush=True)
     outcomes = train_all(trials, parsed.out, runtime_of(parsed, "auto", quiet=True))
     results = [result_of(outcome.folder) for outcome in outcomes if outcome.summary]
-    return accuracy_table(parsed.item, full, is_small, results)
+    return accuracy_table(parsed.item, full, is_small, results, rows)
 
 
 def estimate_rows(parsed: argparse.Namespace, is_small: bool, seeds: list[int]) -> Table:

@@ -61,8 +61,7 @@ class Simclr(Method):
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
         """Cluster the features of all samples; the clusters become the classes."""
         source = generator(self.config.seed, "clusters", step, device=batches.data.device)
-        centres, _ = clustered_head(average, batches.data, source)
-        average.head.classes.weight.copy_(centres)
+        average.head.classes.weight.copy_(clustered_head(average, batches.data, source))
 
 
 def nt_xent(projected: Tensor, temperature: float) -> StepResult:

@@ -35,13 +35,18 @@ def unit_features(network: Network, samples: Tensor, family: Family) -> Tensor:
     return F.normalize(network.features(family.plain(samples)).float())
 
 
-@torch.no_grad()
-def clustered_head(network: Network, data: TrainingSet, source: Generator) -> tuple[Tensor, Tensor]:
-    """Return the (K, D) weights of a cosine head that separates the classes, as unit vectors, and the (K,) proportions.
+def clustered_head(network: Network, data: TrainingSet, source: Generator) -> Tensor:
+    """Return the (K, D) weights of a cosine head that separates the classes, as unit vectors.
 
     The seen classes come from the labels, the novel classes from clusters of the features (`ops.clusters.cluster`). The
     network must be in evaluation mode.
     """
+    return head_and_sizes(network, data, source)[0]
+
+
+@torch.no_grad()
+def head_and_sizes(network: Network, data: TrainingSet, source: Generator) -> tuple[Tensor, Tensor]:
+    """Return the weights of `clustered_head`, and the (K,) proportions of the clusters."""
     labelled_LD, unlabelled_UD = (extract(network, part, data.family) for part in (data.labelled, data.unlabelled))
     mean_D, whitening_DD = whitening(labelled_LD, data.labels, unlabelled_UD)
     labelled_LD, unlabelled_UD = (whitened(part, mean_D, whitening_DD) for part in (labelled_LD, unlabelled_UD))
@@ -63,10 +68,10 @@ def begin_with_clusters(network: Network, data: TrainingSet, source: Generator) 
     """Set the adapter of the network to the whitening of the classes that are discovered in its inputs.
 
     Return the (K, d) weights of a cosine head, and the (K,) proportions of the classes if training should use them in
-    place of the prior. Without an adapter, return those of `clustered_head`. The network must be in evaluation mode.
+    place of the prior. Without an adapter, return those of `head_and_sizes`. The network must be in evaluation mode.
     """
     if not isinstance(network.body, Adapter):
-        centres_KD, sizes_K = clustered_head(network, data, source)
+        centres_KD, sizes_K = head_and_sizes(network, data, source)
         return centres_KD, sizes_K if data.estimates_prior else None
     labelled_LD, unlabelled_UD = (inputs_of_adapter(network, part, data) for part in (data.labelled, data.unlabelled))
     found = discover(labelled_LD, data.labels, unlabelled_UD, data.prior, source, data.trust)

@@ -12,6 +12,8 @@ from openworld.results.plots import Lines, Matrix
 from openworld.results.report.confusion import Confusion
 from openworld.results.scores import Score, over_seeds
 
+PAPERS = "All, as printed"
+"""Name of the line of the paper's numbers."""
 NOTES = (
     "Seen, Novel, All: accuracy in %. A seen class has labelled images, a novel class has none.",
     "(paper): numbers as the paper prints them. ORCA's numbers are lenient (an output of a seen class may be matched "
@@ -36,12 +38,17 @@ SMALL_NOTES = (
 )
 
 
-def accuracy_table(name: str, item: Item, is_small: bool = False, new: Sequence[dict[str, Any]] = ()) -> Table:
-    """Return the printed numbers, our recorded results, and the results of `new` runs in rows of their own."""
+def accuracy_table(
+    name: str, item: Item, is_small: bool = False, new: Sequence[dict[str, Any]] = (), only: Sequence[Row] = ()
+) -> Table:
+    """Return the printed numbers, our recorded results, and the results of `new` runs in rows of their own.
+
+    `only` selects rows of the item.
+    """
     item, old = (at_small_scale(item), small_runs(name)) if is_small else (item, list(recorded_runs()))
     old = [result for result in old if result.get("item", name) == name]
     rows: list[tuple[Cell, ...]] = []
-    for row in item.rows:
+    for row in only or item.rows:
         ours = our_rows(item, row, old)
         theirs = our_rows(item, row, list(new), ": this run")
         nothing = [(f"{row.name}, ours: not recorded", *[None] * (len(header_of(item)) - 1))]
@@ -86,8 +93,7 @@ def groups_of(item: Item, row: Row, results: list[dict[str, Any]]) -> dict[str, 
 def our_row(label: str, results: list[dict[str, Any]], item: Item, row: Row) -> tuple[Cell, ...]:
     """Return the table row of results that differ only in their seed."""
     scores = {name: over_seeds([score_of(result, name) for result in results]) for name in item.columns}
-    printed = dict(zip(item.columns, row.printed.get(OWN, ()), strict=False)).get(item.compared)
-    gap = None
+    printed, gap = printed_score(item, row), None
     if printed is not None and scores[item.compared]:
         # The gap is that of the rounded numbers, so that readers can check it against the table.
         gap = Difference(round(round(scores[item.compared].mean, 1) - printed, 1))
@@ -99,6 +105,11 @@ def our_row(label: str, results: list[dict[str, Any]], item: Item, row: Row) -> 
         statistics.mean(result["total_seconds"] for result in results) / 60,
         ", ".join(sorted({result["device"].removeprefix("NVIDIA ") for result in results})),
     )
+
+
+def printed_score(item: Item, row: Row) -> float | None:
+    """Return the number of the paper's own method with which ours are compared."""
+    return dict(zip(item.columns, row.printed.get(OWN, ()), strict=False)).get(item.compared)
 
 
 def small_runs(name: str) -> list[dict[str, Any]]:
@@ -117,7 +128,10 @@ def figure_of(item: Item, results: list[dict[str, Any]]) -> Lines | Matrix | Non
 
 
 def lines_of(item: Item, results: list[dict[str, Any]]) -> Lines | None:
-    """Return the scores over the x axis: a line for each score of each set of runs, and the paper's points."""
+    """Return the scores over the x axis: a line for each score of each set of runs, and the paper's points.
+
+    Sets of runs with a single row are left out: they would be points without a line.
+    """
     label, place = item.x
     lines: dict[str, list[tuple[float, Score]]] = {}
     for row in item.rows:
@@ -127,11 +141,12 @@ def lines_of(item: Item, results: list[dict[str, Any]]) -> Lines | None:
                 if mean:
                     which = name.removeprefix(f"{row.name}, ")
                     lines.setdefault(f"{title}, {which}", []).append((place(row), mean))
-        printed = dict(zip(item.columns, row.printed.get(OWN, ()), strict=False)).get(item.compared)
-        if printed is not None:
-            lines.setdefault("All, paper", []).append((place(row), Score(printed, None)))
-    has_ours = any(not name.endswith("paper") for name in lines)
-    return Lines(lines, label, "accuracy (%)") if has_ours else None
+        score = printed_score(item, row)
+        if score is not None:
+            lines.setdefault(PAPERS, []).append((place(row), Score(score, None)))
+    ours = {name: points for name, points in lines.items() if len(points) > 1 and name != PAPERS}
+    printed = {name: points for name, points in lines.items() if name == PAPERS}
+    return Lines(ours | printed, label, "accuracy (%)") if ours else None
 
 
 def matrix_of(item: Item, results: list[dict[str, Any]]) -> Matrix | None:

@@ -98,7 +98,7 @@ def at_small_scale(item: Item) -> Item:
         settings = dict(row.settings)
         if row.num_classes and "num_classes" in settings:
             settings["num_classes"] = round(row.num_classes * NUM_CLASSES[SMALL_DATA] / NUM_CLASSES[row.data])
-        num_seen = NUM_CLASSES[SMALL_DATA] * (1 - settings.get("novel", 50.0) / 100)
+        num_seen = round(NUM_CLASSES[SMALL_DATA] * (1 - settings.get("novel", 50.0) / 100))
         problem = str(sorted(settings.items()))
         if problem not in rows and num_seen >= FEWEST_SEEN:
             rows[problem] = Row(SMALL_DATA, row.variant, settings)

@@ -3,7 +3,7 @@
 import tomllib
 from typing import Any
 
-from openworld.core.config import Config
+from openworld.core.config import Config, Training
 from openworld.core.config_files import restored_config
 from openworld.core.fields import by_keys, flatten, folder_name, replace
 from openworld.core.recipes import RECIPES
@@ -17,6 +17,9 @@ FIELDS = {"novel": "novel_share"}
 """Names of settings in results, where they differ."""
 SHOWN_ELSEWHERE = (*PROBLEM, "data", "recipe", "seed", "num_classes", "steps", "start", "start_steps")
 """Settings that a row shows in another way, or that decide which row a run belongs to."""
+
+MOST_EPOCHS = 10
+"""Number of epochs that a shorter run has at least, if its recipe has as many."""
 
 
 def problem_of(row: Row) -> dict[str, Any]:
@@ -70,8 +73,11 @@ def fitting(results: list[dict[str, Any]], item: Item, row: Row) -> list[dict[st
 
 
 def label_of(result: dict[str, Any], row: Row) -> str:
-    """Return the label of a result in a row. It does not depend on the seed, so all seeds share a label."""
-    recipe, before, start_run = recipe_and_flags(result, row), "", result.get("start_run")
+    """Return the label of a result in a row. It does not depend on the seed, so all seeds share a label.
+
+    A record with a label of its own is a trial, which the notes of the item describe.
+    """
+    recipe, before, start_run = result.get("label") or recipe_and_flags(result, row), "", result.get("start_run")
     if start_run:
         before = f"{recipe_and_flags(start_run)} {start_run['steps']:,} + "
     is_relayed = result.get("relayed") or (start_run and start_run.get("relayed"))
@@ -87,8 +93,8 @@ def changed_flags(result: dict[str, Any], row: Row | None = None) -> list[str]:
     """Return the settings of a run that differ from its recipe as it is today and from its row, as flags.
 
     The flags keep a trial from looking like a run of the recipe. A setting that was added after the run counts as its
-    default, which changes nothing. In a shorter run the epochs are shorter, too. For SimCLR, `epoch_steps` does not
-    count: only the last epoch matters, because SimCLR sets its head at the end of it.
+    default, which changes nothing. A shorter run may have shorter epochs. For SimCLR, `epoch_steps` does not count:
+    only the last epoch matters, because SimCLR sets its head at the end of it.
     """
     config = config_of(result)
     recipe = RECIPES[result["recipe"]](result["dataset"])
@@ -96,10 +102,17 @@ def changed_flags(result: dict[str, Any], row: Row | None = None) -> list[str]:
     expected = flatten(replace(recipe, {"method": config.method, "start": config.training.start}))
     of_row = {name: value for name, value in (row.settings if row else {}).items() if name not in SHOWN_ELSEWHERE}
     expected |= by_keys(of_row, *config.methods)
-    expected["epoch_steps"] = max(1, recipe.training.epoch_steps * config.training.steps // recipe.training.steps)
+    if config.training.epoch_steps == shorter_epochs(recipe.training, config.training.steps):
+        expected["epoch_steps"] = config.training.epoch_steps
     changed = ["method"] if config.method != recipe.method else []
     changed += [key for key, value in flatten(config).items() if key not in ignored and value != expected[key]]
     return [as_flag(key, flatten(config)[key]) for key in changed]
+
+
+def shorter_epochs(recipe: Training, steps: int) -> int:
+    """Return the steps of an epoch for a run that is shorter than its recipe: it has as many epochs, at most ten."""
+    epochs = min(MOST_EPOCHS, recipe.steps // recipe.epoch_steps)
+    return min(recipe.epoch_steps, max(1, steps // epochs))
 
 
 def variant_of(result: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from openworld.core.recipes import RECIPES, recipe_for
 from openworld.paper.items import SMALL_STEPS, Item, Row
-from openworld.paper.matching import as_flag
+from openworld.paper.matching import as_flag, shorter_epochs
 from openworld.planning.sweep import Trial
 
 
@@ -30,9 +30,9 @@ def trial_of(name: str, item: Item, row: Row, recipe: str, seed: int, steps: int
         settings, folder = {**settings, **SMALL_STEPS}, f"{name}-{row.name}-small-seed{seed}"
     if steps is not None:
         settings, folder = {**settings, "steps": steps}, f"{folder}-{steps}-steps"
-        full = RECIPES[recipe](row.data).training  # epochs and features are shortened by the same factor as the run
-        settings["epoch_steps"] = max(1, full.epoch_steps * steps // full.steps)
-        if full.start_steps:
+        full = RECIPES[recipe](row.data).training
+        settings["epoch_steps"] = shorter_epochs(full, steps)
+        if full.start_steps:  # the features are shortened by the same factor as the run itself
             settings["start_steps"] = max(1, full.start_steps * steps // full.steps)
     return Trial(folder, settings)
 

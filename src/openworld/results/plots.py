@@ -40,7 +40,7 @@ class Lines:
                 label=name,
             )
         panel.set(xlabel=self.x_label, ylabel=self.y_label)
-        panel.legend(frameon=False, fontsize=9)
+        panel.figure.legend(frameon=False, fontsize=9, ncols=2, loc="outside lower center")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Bars:
             panel.barh(places, means, height, xerr=spread, color=COLOURS[number % len(COLOURS)], label=name)
         panel.set(yticks=range(len(self.rows)), yticklabels=list(self.rows), xlabel=self.y_label)
         panel.invert_yaxis()
-        panel.legend(frameon=False, fontsize=9, ncols=len(names), loc="lower left", bbox_to_anchor=(0, 1))
+        panel.figure.legend(frameon=False, fontsize=9, ncols=len(names), loc="outside lower center")
 
 
 @dataclass(frozen=True)
