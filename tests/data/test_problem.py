@@ -21,10 +21,10 @@ from openworld.data.split import make_split
 CONFIG = digits("digits")
 
 
-def prior_of(sizes: list[int], problem: Problem) -> Tensor:
+def prior_of(sizes: list[int], problem: Problem, seen_names: tuple[str, ...] = ()) -> Tensor:
     labels = np.repeat(np.arange(len(sizes)), sizes)
     split = make_split(labels, len(sizes), problem, seed=0)
-    return class_prior(split, labels[list(split.labelled)], problem)
+    return class_prior(split, labels[list(split.labelled)], problem, seen_names)
 
 
 def test_known_prior_counts_what_is_not_labelled():
@@ -53,20 +53,74 @@ def test_fewer_classes_than_are_seen_are_refused():
         prior_of([10] * 6, Problem(num_classes=2))
 
 
-@pytest.mark.parametrize("text", ["1 2 3 4", "10,20,\n30, 40\n"])
-def test_prior_from_a_file_is_scaled(tmp_path, text):
+@pytest.mark.parametrize("text", ["0.1 0.2 0.3 0.4", "0.1,0.2,\n0.3, 0.4\n", "0.1\n0.2\n0.3\n0.396\n"])
+def test_prior_from_a_file(tmp_path, text):
     path = tmp_path / "prior.txt"
     path.write_text(text)
     prior = prior_of([20, 10, 8, 12], Problem(prior=str(path)))
+    torch.testing.assert_close(prior, torch.tensor([0.1, 0.2, 0.3, 0.4]), atol=2e-3, rtol=0)
+    assert float(prior.sum()) == pytest.approx(1)  # rounded numbers are scaled
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("0.5 0.3 0.2", "3 numbers for 4 classes"),
+        ("0.2 0.2 0.2 0.2 0.2", "5 numbers for 4 classes"),
+        ("", "0 numbers for 4 classes"),
+        ("0.5 0.5 -0.5 0.5", "finite and not negative"),
+        ("0 0 0 0", "sum to 0, not to 1"),
+        ("1 2 3 4", "sum to 10, not to 1; divide each by the sum"),
+        ("0.5 0.2 nan 0.2", "finite"),
+        ("0.5 0.2 inf 0.2", "finite"),
+        ("0.5 0.2 0.2 x", "x is not a number"),
+        ("cat 0.1\ndog 0.2\nfox 0.3\n0.4", "cat is not a number"),
+        ("cat 0.1\nfrog 0.2\nfox 0.3\nhen 0.4", "no line for the seen class dog"),
+        ("cat 0.1\ndogs 0.2\nfox 0.3\nhen 0.4", "no line for the seen class dog; did you mean dogs?"),
+        ("cat 0.1\ndog 0.2\ndog 0.3\nhen 0.4", "class dog has more than one line"),
+    ],
+)
+def test_an_unusable_prior_file_is_refused(tmp_path, text, answer):
+    path = tmp_path / "prior.txt"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"prior\.txt.*" + answer.replace("?", r"\?")):
+        prior_of([20, 10, 8, 12], Problem(prior=str(path)), ("cat", "dog"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("fox 0.3\ndog 0.2\nhen 0.4\ncat 0.1", ("cat", "dog")),
+        ("black cat,0.1\nnovel-1,0.3\ndog,0.2\nnovel-2,0.4", ("black cat", "dog")),
+        ("1 0.2\n0 0.1\n2 0.3\n3 0.4", ("0", "1")),  # the names of the digits are numbers
+    ],
+)
+def test_a_prior_file_may_name_the_classes_in_any_order(tmp_path, text, names):
+    path = tmp_path / "prior.txt"
+    path.write_text(text)
+    prior = prior_of([20, 10, 8, 12], Problem(prior=str(path)), names)
     torch.testing.assert_close(prior, torch.tensor([0.1, 0.2, 0.3, 0.4]))
 
 
-@pytest.mark.parametrize("text", ["1 2 3", "1 2 3 4 5", "", "1 2 -3 4", "0 0 0 0", "1 2 nan 4", "1 2 inf 4", "1 2 3 x"])
-def test_an_unusable_prior_file_is_refused(tmp_path, text):
+def test_an_estimated_prior_begins_as_the_even_one():
+    even, estimated = (prior_of([20, 10, 8, 12], Problem(prior=prior)) for prior in ("even", "estimated"))
+    assert torch.equal(even, estimated)
+
+
+@pytest.mark.parametrize("prior", ["known", "even", "uniform", "estimated"])
+def test_in_novel_class_discovery_the_seen_classes_have_no_share(prior):
+    found = prior_of([20, 10, 8, 24], Problem(task="ncd", labelled=50, prior=prior))
+    novel = [0.25, 0.75] if prior == "known" else [0.5, 0.5]
+    torch.testing.assert_close(found, torch.tensor([0, 0, *novel]))
+
+
+def test_novel_class_discovery_needs_novel_classes(tmp_path):
+    with pytest.raises(UserError, match="--task ncd needs novel classes: --num-classes must be more than the 2 seen"):
+        prior_of([20, 10, 8, 12], Problem(task="ncd", num_classes=2))
     path = tmp_path / "prior.txt"
-    path.write_text(text)
-    with pytest.raises(UserError, match=r"prior\.txt"):
-        prior_of([20, 10, 8, 12], Problem(prior=str(path)))
+    path.write_text("0.1 0.2 0.3 0.4")
+    with pytest.raises(UserError, match="write 0 for each seen class"):
+        prior_of([20, 10, 8, 12], Problem(task="ncd", prior=str(path)))
 
 
 def test_a_missing_prior_file_is_refused(tmp_path):

@@ -60,8 +60,22 @@ def test_imbalance_is_exponential():
     assert np.bincount(kept).tolist() == expected
 
 
-def test_imbalance_leaves_every_class_at_least_one_image():
-    assert min(make_split(labels_of(*[10] * 6), 6, Problem(imbalance=1000), seed=0).class_sizes) == 1
+def test_an_imbalance_that_leaves_a_class_empty_is_refused():
+    assert min(make_split(labels_of(*[10] * 6), 6, Problem(imbalance=10), seed=0).class_sizes) == 1
+    with pytest.raises(UserError, match="--imbalance 1000 leaves no image of class 2, which has 10; use a smaller"):
+        make_split(labels_of(*[10] * 6), 6, Problem(imbalance=1000), seed=0)
+
+
+def test_in_novel_class_discovery_no_unlabelled_image_is_of_a_seen_class():
+    labels = labels_of(30, 20, 25, 15)
+    for labelled, kept in ((100, 50), (10, 5)):
+        split = make_split(labels, 4, Problem(task="ncd", labelled=labelled), seed=0)
+        assert len(split.labelled) == kept
+        assert set(labels[list(split.unlabelled)]) == {2, 3}
+        assert split.class_sizes[2:] == (25, 15)
+        assert sum(split.class_sizes[:2]) == kept  # the other images of the seen classes are left out
+    open_world = make_split(labels, 4, Problem(labelled=10), seed=0)
+    assert split.labelled == open_world.labelled
 
 
 def test_json_round_trip_keeps_the_split_and_the_fingerprint():

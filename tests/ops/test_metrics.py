@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from openworld.ops.metrics import (
-    PROTOCOLS,
+    BY_COUNTS,
     accuracy,
     adjusted_rand_index,
     confusion_matrix,
@@ -76,7 +76,7 @@ def test_the_matrices_of_the_parts_sum_to_that_of_the_whole():
     assert np.array_equal(counts, confusion_matrix(truth, predicted, 4, NUM_IDS))
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BY_COUNTS)
 @pytest.mark.parametrize("seed", range(5))
 def test_ids_that_nobody_predicts_change_no_score(seed, protocol):
     rng = np.random.default_rng(seed)
@@ -91,7 +91,7 @@ def test_ids_that_nobody_predicts_change_no_score(seed, protocol):
     assert adjusted_rand_index(wide) == pytest.approx(adjusted_rand_index(narrow))
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BY_COUNTS)
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize(
     ("num_classes", "num_seen", "ids"),
@@ -126,14 +126,14 @@ def test_everything_predicted_as_one_seen_class(protocol, expected):
     assert ours in ([expected] if expected else [(100.0, 0.0, 40.0), (0.0, 66.666667, 40.0)])
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BY_COUNTS)
 def test_perfect_up_to_the_names_of_the_clusters(protocol):
     truth = np.array([0, 1, 2, 2, 3, 4])
     predicted = np.array([0, 1, 999, 999, 7, 100])
     assert scores(truth, predicted, 5, 2, protocol) == (100.0, 100.0, 100.0)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BY_COUNTS)
 def test_where_there_is_no_sample_there_is_no_accuracy(protocol):
     assert scores([0, 1, 1], [0, 1, 0], 3, 2, protocol) == (66.666667, None, 66.666667)
     assert scores([1, 1], [5, 5], 2, 1, protocol) == (None, 100.0, 100.0)

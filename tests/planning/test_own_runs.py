@@ -297,7 +297,7 @@ def test_bad_arrays(refused):
         (["--novel", "30"], "--novel works only with fully labelled data, but photos"),
         (["--network", "mlp"], "--network mlp is not for images"),
         (["--augment", "features"], "--augment features is not for images"),
-        (["--prior", "known"], "--prior uniform or a file"),
+        (["--prior", "known"], "--prior estimated or a file"),
         (["--num-classes", "1"], "--num-classes 1 is fewer than the 2 seen classes"),
         (["--minutes", "3"], "--minutes and --steps both"),
         (["--workers", "-1"], "argument --workers: -1 "),
@@ -334,7 +334,7 @@ def test_new_classes_are_assumed_whatever_the_recipe(photos, capsys):
 
 
 def test_a_file_of_shares_is_found_from_another_folder(photos, monkeypatch):
-    Path("shares.txt").write_text("1 1 1")
+    Path("shares.txt").write_text("0.3 0.3 0.4")
     assert run("train", photos, *TINY, "--prior", "shares.txt", "--out", "r") == 0
     settings = Path("r/config.toml").absolute()
     Path("elsewhere").mkdir()

@@ -10,6 +10,7 @@ from worlds import RUNTIME, run
 
 from openworld import OpenWorldClassifier, train_on
 from openworld.core.errors import UserError
+from openworld.data.benchmarks import read_benchmark
 from openworld.planning import plan, request
 from openworld.planning.request import Request, execute
 from openworld.runs.folder import RunFolder
@@ -75,14 +76,14 @@ def test_all_who_train_go_one_way(requested):
 
 
 def test_a_row_of_the_paper_goes_the_same_way(requested, monkeypatch):
-    monkeypatch.setattr(
-        "openworld.commands.paper.train_in", lambda folder, given, runtime: requested.append(given) or 1 / 0
-    )
+    monkeypatch.setattr("openworld.planning.sweep.open_dataset", lambda name, folder: read_benchmark("digits", folder))
+    monkeypatch.setattr("openworld.planning.sweep.execute", lambda given, *_: requested.append(given) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("paper", "labels50", "--run", "cifar100", "--recipe", "paper", "--steps", 10)
     (given,) = requested
     labels = {"labelled": 50.0, "temperature": 0.2}
-    assert given.settings == {"data": "cifar100", "recipe": "paper", "seed": 0, "steps": 10, **labels}
+    lengths = {"steps": 10, "epoch_steps": 1}
+    assert given.settings == {"data": "cifar100", "recipe": "paper", "seed": 0, **lengths, **labels}
     assert given.resume
 
 

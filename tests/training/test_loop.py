@@ -354,7 +354,7 @@ def test_folders_of_processes_that_begin_in_the_same_second_differ(monkeypatch):
 
 
 def test_a_file_of_shares_is_needed_only_once():
-    Path("shares.txt").write_text("1 1 1 1 1 2 2 2 2 2")
+    Path("shares.txt").write_text(5 * "0.07 " + 5 * "0.13 ")
     config = replace(TINY, {"prior": "shares.txt"})
     run = trained("r", config)
     Path("shares.txt").unlink()

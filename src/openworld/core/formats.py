@@ -10,7 +10,7 @@ function here. tests/formats/ holds samples of every version.
 from collections.abc import Callable
 from typing import Any
 
-FORMAT = 3
+FORMAT = 4
 """Format version of a configuration and of its run folder."""
 CHECKPOINT_FORMAT = 3
 """Format version of a checkpoint."""
@@ -81,7 +81,13 @@ def _config_from_2(tree: Tree) -> Tree:
     return {**tree, "training": {**without, **training}} if isinstance(training, dict) else tree
 
 
-CONFIG_UPGRADES: dict[int, Callable[[Tree], Tree]] = {1: _config_from_1, 2: _config_from_2}
+def _config_from_3(tree: Tree) -> Tree:
+    """Upgrade a configuration from format 3 to format 4: nothing was known of the unlabelled images."""
+    problem = tree.get("problem")
+    return {**tree, "problem": {"task": "open-world", **problem}} if isinstance(problem, dict) else tree
+
+
+CONFIG_UPGRADES: dict[int, Callable[[Tree], Tree]] = {1: _config_from_1, 2: _config_from_2, 3: _config_from_3}
 """Functions that upgrade a configuration from a version to the next one."""
 
 

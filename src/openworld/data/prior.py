@@ -134,7 +134,8 @@ def _prior_from_file(path: Path, num_classes: int, seen_names: tuple[str, ...]) 
 def _has_names(lines: list[list[str]], seen_names: tuple[str, ...]) -> bool:
     """Return whether each line begins with the name of a class. The names of some classes are numbers."""
     names = {" ".join(name) for *name, _ in lines}
-    return all(len(line) > 1 for line in lines) and (names >= {*seen_names} or not all(map(_is_number, names)))
+    is_complete = bool(seen_names) and names >= {*seen_names}
+    return all(len(line) > 1 for line in lines) and (is_complete or not all(_is_number(line[0]) for line in lines))
 
 
 def _in_order(lines: list[list[str]], seen_names: tuple[str, ...], where: str) -> list[str]:

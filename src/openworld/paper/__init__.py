@@ -1,6 +1,7 @@
 """The tables and figures of the paper beside the results that we recorded, and how to run them again.
 
-Importing this room does not import torch. It may import every room above, up to `results`.
+An item holds the printed numbers (`printed.py`). Importing this module does not import torch.
+It may import every room above, up to `results`.
 """
 
 from openworld.core.errors import UserError, did_you_mean
