@@ -53,7 +53,9 @@ def test_fewer_classes_than_are_seen_are_refused():
         prior_of([10] * 6, Problem(num_classes=2))
 
 
-@pytest.mark.parametrize("text", ["0.1 0.2 0.3 0.4", "0.1,0.2,\n0.3, 0.4\n", "0.1\n0.2\n0.3\n0.396\n"])
+@pytest.mark.parametrize(
+    "text", ["0.1 0.2 0.3 0.4", "0.1,0.2,\n0.3, 0.4\n", "0.1\n0.2\n0.3\n0.4\n", "0.1 0.2 0.3 0.396"]
+)
 def test_prior_from_a_file(tmp_path, text):
     path = tmp_path / "prior.txt"
     path.write_text(text)
