@@ -16,8 +16,8 @@ from measure import RESULTS, commit
 from openworld.compute.runtime import make_runtime
 from openworld.paper import ITEMS
 from openworld.paper.items import at_small_scale
-from openworld.paper.records import SMALL
 from openworld.paper.recording import result_of
+from openworld.paper.records import SMALL
 from openworld.paper.running import trials_of
 from openworld.planning.sweep import carry_out
 from openworld.runs.environment import environment
