@@ -3,6 +3,7 @@
 import math
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from openworld.cli import main, make_parser
 from openworld.compute.runtime import Runtime
 from openworld.core.config import Config
 from openworld.core.signals import Interrupted
+from openworld.data import problem
 from openworld.data.batches import Batch
+from openworld.data.benchmarks import read_benchmark
 from openworld.data.problem import TrainingSet, statistics
 from openworld.data.samples import InMemory
 from openworld.nets.heads import CosineHead
@@ -146,3 +149,15 @@ def noise_images(count: int, channels: int, size: int) -> Tensor:
 def assert_about(observed: float, probability: float, count: int) -> None:
     """Assert that a proportion is within four standard deviations of a binomial draw."""
     assert abs(observed - probability) < 4 * math.sqrt(probability * (1 - probability) / count)
+
+
+def world_of_noise(config: Config, runtime: Runtime, run: RunFolder | None = None) -> problem.OpenWorld:
+    """Return the digits with the same split, but with noise in place of all labels that training must not see."""
+    dataset = read_benchmark("digits", Path("nowhere"))
+    split = problem.make_split(dataset.train.labels, 10, config.problem, config.seed)
+    labels, hidden = dataset.train.labels.copy(), np.array(split.unlabelled)
+    labels[hidden] = np.random.default_rng(0).integers(0, 10, len(hidden))
+    test = replace(dataset.test, labels=np.zeros_like(dataset.test.labels))
+    noisy = replace(dataset, train=replace(dataset.train, labels=labels), test=test)
+    fingerprint = problem.load_problem(config, runtime, dataset=noisy).fingerprint
+    return problem.load_problem(config, runtime, split.to_json(fingerprint=fingerprint), noisy)

@@ -1,6 +1,5 @@
 """A whole run is repeatable and resumable, does not use hidden labels, and overwrites no existing files."""
 
-import dataclasses
 import json
 import signal
 import subprocess
@@ -20,8 +19,6 @@ from openworld.core.errors import UserError
 from openworld.core.fields import replace
 from openworld.core.recipes import digits
 from openworld.core.signals import Interrupted
-from openworld.data import problem
-from openworld.data.benchmarks import read_benchmark
 from openworld.methods.trssl import Trssl
 from openworld.runs import checkpoint
 from openworld.runs import folder as record
@@ -193,19 +190,7 @@ def test_the_time_that_a_damaged_checkpoint_lost_counts():
 
 
 def test_hidden_labels_replaced_by_noise_change_no_weight(uninterrupted, monkeypatch):
-    dataset = read_benchmark("digits", Path("nowhere"))
-
-    def with_noise(config, runtime, run):
-        split = problem.make_split(dataset.train.labels, 10, config.problem, config.seed)
-        labels = dataset.train.labels.copy()
-        hidden = np.array(split.unlabelled)
-        labels[hidden] = np.random.default_rng(0).integers(0, 10, len(hidden))
-        test = dataclasses.replace(dataset.test, labels=np.zeros_like(dataset.test.labels))
-        noisy = dataclasses.replace(dataset, train=dataclasses.replace(dataset.train, labels=labels), test=test)
-        fingerprint = problem.load_problem(config, runtime, dataset=noisy).fingerprint
-        return problem.load_problem(config, runtime, split.to_json(fingerprint=fingerprint), noisy)
-
-    monkeypatch.setattr(training_module, "open_world", with_noise)
+    monkeypatch.setattr(training_module, "open_world", worlds.world_of_noise)
     blind = trained("blind")
     assert blind.summary()["seen"] != uninterrupted.summary()["seen"]  # the noise was there
     for part in ("model", "average", "optimizer", "method"):
