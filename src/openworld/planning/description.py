@@ -1,6 +1,6 @@
 """The plan of a run as text, printed before the run starts."""
 
-from openworld.core.config import NO_BACKBONE, Config, Training
+from openworld.core.config import NCD, NO_BACKBONE, Config, Training
 from openworld.core.errors import named
 from openworld.core.progress import duration
 from openworld.data.dataset import Dataset
@@ -37,6 +37,10 @@ def describe(
             hint = f"{named('num_classes')} sets the number, {named('num_classes', 'auto')} estimates it"
             source = f"assumed: as many novel classes as seen classes; {hint}"
         lines.append(f"classes: {total}, {num_seen} seen and {total - num_seen} novel ({source})")
+        if config.problem.task == NCD:
+            lines.append(
+                f"{named('task', NCD)}: no unlabelled {kind[:-1]} is of a seen class; openworld cannot check this"
+            )
         if total < len(dataset.class_names):
             lines.append(f"warning: the data names {len(dataset.class_names)} classes, more than {total}")
     if training.backbone != NO_BACKBONE:
