@@ -184,7 +184,7 @@ def proportions_section(facts: Facts) -> Html:
     """Return the assumed and the predicted class proportions."""
     predicted = np.bincount(facts.parts["unlabelled"].predicted, minlength=len(facts.names))
     *earlier, assumed = facts.priors.values()
-    when = "as training estimated it at last" if earlier else "as assumed before training"
+    when = "as training estimated it in the end" if earlier else "as assumed before training"
     lead = (
         f"The proportion of each class among the unlabelled images: {when} "
         f"(setting prior: {facts.config.problem.prior}), and as predicted. "
