@@ -99,6 +99,15 @@ def test_finished_runs_are_skipped_and_a_stopped_one_goes_on(tmp_path, monkeypat
 
 
 @pytest.mark.slow
+def test_a_finished_run_with_other_settings_does_not_pass_for_a_trial(tmp_path):
+    carry_out([Trial("a", FROM_FEATURES)], tmp_path, RUNTIME)
+    (same,) = carry_out([Trial("a", FROM_FEATURES)], tmp_path, RUNTIME)
+    assert same.summary["steps"] == 4
+    (other,) = carry_out([Trial("a", {**FROM_FEATURES, "epsilon": 0.01})], tmp_path, RUNTIME)
+    assert (other.summary, "epsilon" in other.failure) == (None, True)
+
+
+@pytest.mark.slow
 def test_a_trial_that_fails_does_not_stop_the_others(tmp_path):
     prior = tmp_path / "prior.txt"
     prior.write_text("0.5 0.5")

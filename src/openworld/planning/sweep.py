@@ -131,16 +131,26 @@ def carry_out(
         run, summary, failure = RunFolder(folder / trial.name), None, None
         begin(trial, run)
         try:
-            settings = trial.settings
-            if minutes is None and shares_features(trial) and not run.summary():
-                settings = {**settings, **start_from_shared(trial, folder, runtime, datasets[data_of(trial)])}
-            request = Request(settings=settings, minutes=minutes, dataset=datasets[data_of(trial)], resume=True)
-            summary = run.summary() or execute(request, run, runtime)
+            summary = train_one(trial, run, runtime, datasets[data_of(trial)], minutes)
         except (UserError, torch.OutOfMemoryError) as error:
             failure = str(error).splitlines()[0]
         outcomes.append(Outcome(trial, run, summary, failure))
         end(outcomes[-1])
     return outcomes
+
+
+def train_one(
+    trial: Trial, run: RunFolder, runtime: Runtime, dataset: Dataset, minutes: float | None
+) -> dict[str, Any]:
+    """Train a trial, or continue it, and return its summary. A finished run must have the settings of the trial."""
+    settings = trial.settings
+    if minutes is None and shares_features(trial):
+        features = shared_features(trial, run.path.parent)
+        if not run.summary():
+            learn_shared(trial, features, runtime, dataset)
+        settings = {**settings, "start": str(features.path), "start_steps": None}
+    minutes = None if run.exists else minutes
+    return execute(Request(settings=settings, minutes=minutes, dataset=dataset, resume=True), run, runtime)
 
 
 def data_of(trial: Trial) -> str:
@@ -160,17 +170,22 @@ def shares_features(trial: Trial) -> bool:
     return start == FEATURES_RUN and trial.settings.get("num_classes") != "auto"
 
 
-def start_from_shared(trial: Trial, folder: Path, runtime: Runtime, dataset: Dataset) -> dict[str, Any]:
-    """Return the settings by which a trial starts from shared features. Learn them first, if no trial has done so."""
+def shared_features(trial: Trial, folder: Path) -> RunFolder:
+    """Return the run that learns the features of a trial. Its name says what decides them."""
     requested = settings_without_split(with_keys(trial.settings))
     deciding = {name: value for name, value in requested.items() if name in (*settings_of_features(), "start_steps")}
     name = folder_name({"seed": 0, **deciding, "data": Path(data_of(trial)).stem})
-    features = RunFolder(folder / f"features-{name}" / FEATURES_RUN)
-    if not features.summary():
-        opened = open_problem(requested, runtime, dataset)
-        for_features = settings_with_features(requested, opened, runtime, has_own_length=True)
-        learn_features(plan_features(for_features, opened, runtime), features.path.parent, runtime, is_as_long=True)
-    return {"start": str(features.path), "start_steps": None}
+    return RunFolder(folder / f"features-{name}" / FEATURES_RUN)
+
+
+def learn_shared(trial: Trial, features: RunFolder, runtime: Runtime, dataset: Dataset) -> None:
+    """Learn the features of a trial, unless another trial has done so."""
+    if features.summary():
+        return
+    requested = settings_without_split(with_keys(trial.settings))
+    opened = open_problem(requested, runtime, dataset)
+    for_features = settings_with_features(requested, opened, runtime, has_own_length=True)
+    learn_features(plan_features(for_features, opened, runtime), features.path.parent, runtime, is_as_long=True)
 
 
 def settings_without_split(requested: dict[str, Any]) -> dict[str, Any]:
