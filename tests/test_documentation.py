@@ -72,6 +72,7 @@ def prepared(tmp_path_factory) -> Path:
     write_photos(folder / "photos", sides=(16,), unlabelled=90)
     shutil.copytree(folder / "photos/test", folder / "more-photos")
     Image.new("RGB", (20, 20), (200, 60, 60)).save(folder / "photo.jpg")
+    (folder / "shares.txt").write_text("0.3 0.3 0.4")
     draw = np.random.default_rng(0)
     labels = np.arange(120) % 3
     features = draw.normal(5 * np.eye(3, 8)[labels], 1.0).astype(np.float32)

@@ -95,13 +95,14 @@ def at_small_scale(item: Item) -> Item:
     """Return the same experiment on the digits, with each problem once and without the numbers of the paper."""
     rows: dict[str, Row] = {}
     for row in item.rows:
-        settings = dict(row.settings)
+        settings, variant = dict(row.settings), row.variant
         if row.num_classes and "num_classes" in settings:
             settings["num_classes"] = round(row.num_classes * NUM_CLASSES[SMALL_DATA] / NUM_CLASSES[row.data])
+            variant = str(settings["num_classes"])
         num_seen = round(NUM_CLASSES[SMALL_DATA] * (1 - settings.get("novel", 50.0) / 100))
         problem = str(sorted(settings.items()))
         if problem not in rows and num_seen >= FEWEST_SEEN:
-            rows[problem] = Row(SMALL_DATA, row.variant, settings)
+            rows[problem] = Row(SMALL_DATA, variant, settings)
     small = list(rows.values())
     if len({row.name for row in small}) < len(small):  # rows that only their data distinguished
         small = [replace(row, variant=f"{row.settings['labelled']:g}") for row in small]
