@@ -11,6 +11,7 @@ from openworld.paper.estimation import estimation
 from openworld.paper.items import OWN, Item, Row, at_small_scale
 from openworld.paper.records import recorded_runs
 from openworld.paper.tables import cell_text
+from openworld.results.scores import over_seeds
 
 ROOT = Path(__file__).parent.parent
 PAPER_STEPS = Training().steps
@@ -107,6 +108,45 @@ def item_table(name: str, item: Item, results: list[dict]) -> str:
     return f"`{name}`: {item.title}\n\n{markdown(header_of(item), rows)}" if rows else ""
 
 
+PRIORS = ("even", "known", "estimated")
+KINDS_OF_PHOTOS = {
+    "pets": "pets",
+    "petsu": "pets, uneven by 5",
+    "flowers": "flowers",
+    "flowersu": "flowers, uneven by 5",
+}
+"""Sets of photos by the beginning of their folder's name."""
+
+
+def priors_table() -> str:
+    """Return a Markdown table with the accuracy on all classes for each class prior."""
+    grids, rows = read("priors")["grids"], []
+
+    def row(name: str, scores: dict[str, list[float]]) -> None:
+        cells = [str(over_seeds(scores[prior]) or "-").replace("±", " ± ") for prior in PRIORS]
+        rows.append((name, *cells, str(max(map(len, scores.values())))))
+
+    for factor in (1, 10):
+        uneven = [run for run in grids["uneven"]["results"] if run["imbalance"] == factor]
+        name = "digits from SimCLR features, " + (f"sizes uneven by {factor}" if factor > 1 else "equal sizes")
+        row(name, {prior: [run["all"] for run in uneven if run["prior"] == prior] for prior in PRIORS})
+    for factor in (10, 20):
+        runs = [run for run in small_runs("imbalance") if run["imbalance"] == factor]
+        scores = {prior: [run["all"] for run in runs if run["prior"] == prior] for prior in PRIORS}
+        row(f"digits from scratch, sizes uneven by {factor}", scores)
+    surplus = grids["one-class-too-many"]["results"]
+    row("digits, one class too many", {p: [run["all"] for run in surplus if run["prior"] == p] for p in PRIORS})
+    for factor in (10, 20):
+        runs = [run for run in recorded_runs() if run["dataset"] == "cifar100" and run["imbalance"] == factor]
+        scores = {prior: [run["all"] for run in runs if run["prior"] == prior] for prior in PRIORS}
+        row(f"CIFAR-100, sizes uneven by {factor}", scores)
+    photos = {prior: read(f"own-photos-prior-{prior}")["sets"] for prior in ("even", "estimated")}
+    for kind, name in KINDS_OF_PHOTOS.items():
+        of_kind = {p: [s["all"] for key, s in sets.items() if key.startswith(f"{kind}-")] for p, sets in photos.items()}
+        row(f"photos with a backbone: {name}", {**of_kind, "known": []})
+    return markdown(("all classes, %", *(f"`{prior}`" for prior in PRIORS), "runs"), rows)
+
+
 NAMES = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
@@ -159,6 +199,7 @@ def markdown(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 MEASURED = {
     "README.md": {"results": results_table},
     "docs/paper.md": {"measured": accuracy_table, "paper": paper_table, "small": small_table},
+    "docs/priors.md": {"priors": priors_table},
     "docs/performance.md": {"measured": speed_table},
     "docs/estimate.md": {"measured": estimation_table},
 }
