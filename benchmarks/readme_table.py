@@ -6,7 +6,7 @@ from pathlib import Path
 from openworld.core.config import Training
 from openworld.core.recipes import USUAL
 from openworld.paper import ITEMS
-from openworld.paper.accuracy import header_of, our_rows, printed_rows, small_runs
+from openworld.paper.accuracy import header_of, our_rows, printed_rows, results_of, small_runs
 from openworld.paper.estimation import estimation
 from openworld.paper.items import OWN, Item, Row, at_small_scale
 from openworld.paper.records import recorded_runs
@@ -89,13 +89,15 @@ def paper_table() -> str:
     """Return a Markdown table for each item that has recorded runs: the paper's own rows and ours."""
     # Figures over an axis and the confusion matrix repeat rows of the tables
     tables = {name: item for name, item in ITEMS.items() if item and not item.x and not item.shows_matrix}
-    return "\n".join(text for name, item in tables.items() if (text := item_table(name, item, list(recorded_runs()))))
+    return "\n".join(text for name, item in tables.items() if (text := item_table(name, item, results_of(name))))
 
 
 def small_table() -> str:
     """Return a Markdown table for each item that is recorded at small scale."""
     items = {name: at_small_scale(item) for name, item in ITEMS.items() if item}
-    return "\n".join(text for name, item in items.items() if (text := item_table(name, item, small_runs(name))))
+    return "\n".join(
+        text for name, item in items.items() if (text := item_table(name, item, results_of(name, is_small=True)))
+    )
 
 
 def item_table(name: str, item: Item, results: list[dict]) -> str:
@@ -172,7 +174,7 @@ def results_table() -> str:
 
 
 def first_row(item: Item, row: Row, recipe: str) -> tuple | None:
-    ours = our_rows(item, row, list(recorded_runs()))
+    ours = our_rows(item, row, results_of("table1"))
     return next((each for each in ours if each[0].startswith(f"{row.name}, {recipe},")), None)
 
 

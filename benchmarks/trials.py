@@ -24,7 +24,7 @@ from openworld.cli import make_parser
 from openworld.commands.common import runtime_of
 from openworld.commands.train import settings_of
 from openworld.core.signals import Interrupted
-from openworld.planning.sweep import Trial, carry_out
+from openworld.planning.sweep import Outcome, Trial, carry_out
 from openworld.runs.environment import environment
 from openworld.runs.folder import RunFolder
 
@@ -42,28 +42,34 @@ def main() -> None:
         label: shlex.split(f"{options.base} {more}") for label, _, more in (v.partition(":") for v in options.variants)
     }
     parsed = {label: make_parser().parse_args(["train", *words]) for label, words in flags.items()}
+    if len(flags) < len(options.variants) or any(each.minutes for each in parsed.values()):
+        parser.error("each variant needs a label of its own, and --steps instead of --minutes")
     trials = [Trial(label, settings_of(each)) for label, each in parsed.items()]
     runtime = runtime_of(next(iter(parsed.values())))
     content = {"name": options.name, "command": f"python {shlex.join(sys.argv)}", "commit": commit()}
     content |= {"environment": environment(runtime.device), "trials": []}
-    started: list[tuple[Trial, RunFolder]] = []
 
-    def record() -> None:
-        trial, run = started[-1]
-        content["trials"].append(
-            {"label": trial.name, "flags": flags[trial.name], "summary": run.summary(), "epochs": run.metrics()}
-        )
+    def record(trial: Trial, run: RunFolder, failure: str | None = None) -> None:
+        result = {"label": trial.name, "flags": flags[trial.name], "summary": run.summary(), "epochs": run.metrics()}
+        content["trials"].append(result | ({"failure": failure} if failure else {}))
         options.results.mkdir(parents=True, exist_ok=True)
         (options.results / f"{options.name}.json").write_text(json.dumps(content, indent=1) + "\n")
         report(content["trials"][-1])
 
     stop_after(options.seconds)
+    running: list[tuple[Trial, RunFolder]] = []
+
+    def end(outcome: Outcome) -> None:
+        record(outcome.trial, outcome.folder, outcome.failure)
+        running.clear()
+
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.runs or Path(temporary)
         try:
-            carry_out(trials, folder, runtime, begin=lambda *pair: started.append(pair), end=lambda _: record())
+            carry_out(trials, folder, runtime, begin=lambda *pair: running.append(pair), end=end)
         except Interrupted:
-            record()
+            for pair in running:
+                record(*pair)
 
 
 def stop_after(seconds: float) -> None:

@@ -23,6 +23,7 @@ from openworld.commands import (
 )
 from openworld.commands.common import TOO_LITTLE_MEMORY, Parser, fail
 from openworld.core.errors import UserError
+from openworld.core.signals import Interrupted
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if type(error).__name__ != "OutOfMemoryError":  # torch's class, by name: torch may not be imported
             raise
         fail(TOO_LITTLE_MEMORY, 2)
+    except Interrupted as stopped:
+        fail(f"{stopped}; the same command continues", stopped.exit_code)
     except KeyboardInterrupt:
         fail("interrupted", 130)
 

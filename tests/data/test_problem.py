@@ -94,6 +94,7 @@ def test_an_unusable_prior_file_is_refused(tmp_path, text, answer):
     [
         ("fox 0.3\ndog 0.2\nhen 0.4\ncat 0.1", ("cat", "dog")),
         ("black cat,0.1\nnovel-1,0.3\ndog,0.2\nnovel-2,0.4", ("black cat", "dog")),
+        ("Boxer, German, 0.1\ndog 0.2\n\nfox 0.3\nhen 0.4\n", ("Boxer, German", "dog")),
         ("1 0.2\n0 0.1\n2 0.3\n3 0.4", ("0", "1")),  # the names of the digits are numbers
     ],
 )

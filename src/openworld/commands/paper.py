@@ -54,10 +54,12 @@ def run(parsed: argparse.Namespace) -> int:
     elif parsed.item is None:
         for name in ITEMS:
             print_folded(f"{name:15}{summary_of(name)}", indent=" " * 15)
+    elif parsed.row is None:
+        refuse_unknown(parsed.item)
+        show(table_of(parsed.item, parsed.scale == "small"), parsed)
     else:
         refuse_unknown(parsed.item)
-        is_small = parsed.scale == "small"
-        show(train_rows(parsed, is_small) if parsed.row is not None else table_of(parsed.item, is_small), parsed)
+        train_rows(parsed, parsed.scale == "small")
     return 0
 
 
@@ -90,16 +92,17 @@ def refuse_idle_flags(parsed: argparse.Namespace) -> None:
         raise UserError("--run needs the name of an item, for example: openworld paper table1 --run cifar10")
 
 
-def train_rows(parsed: argparse.Namespace, is_small: bool) -> Table:
-    """Train one row or all rows, and return the table with the results.
+def train_rows(parsed: argparse.Namespace, is_small: bool) -> None:
+    """Train one row or all rows, and show the table with the results.
 
     A stopped run continues, a finished one is not trained again.
     """
     seeds = seeds_of(parsed.seeds, parsed.seed is not None) if parsed.seeds is not None else [parsed.seed or 0]
     if parsed.item == ESTIMATION:
-        return estimate_rows(parsed, is_small, seeds)
+        show(estimate_rows(parsed, is_small, seeds), parsed)
+        return
 
-    from openworld.commands.watching import train_all
+    from openworld.commands.watching import refuse_failures, train_all
     from openworld.paper.accuracy import accuracy_table
     from openworld.paper.items import at_small_scale
     from openworld.paper.recording import result_of
@@ -107,8 +110,9 @@ def train_rows(parsed: argparse.Namespace, is_small: bool) -> Table:
 
     full = ITEMS[parsed.item]
     item = at_small_scale(full) if is_small else full
-    if is_small and parsed.recipe:
-        raise UserError("--recipe works only at full scale; leave it out")
+    if parsed.recipe and (is_small or item.recipe not in ("auto", parsed.recipe)):
+        fixed = "the small scale" if is_small else f"{parsed.item}, whose recipe is {item.recipe}"
+        raise UserError(f"--recipe does not work with {fixed}; leave it out")
     rows = item.rows if parsed.row == ALL_ROWS else (item.row(parsed.row),)
     trials = trials_of(parsed.item, item, rows, parsed.recipe or "auto", seeds, parsed.steps)
     data_dir = f" --data-dir {shlex.quote(str(parsed.data_dir))}" if parsed.data_dir else ""
@@ -116,16 +120,17 @@ def train_rows(parsed: argparse.Namespace, is_small: bool) -> Table:
         print(f"{command_of(trial, parsed.out)}{data_dir}", file=sys.stderr, flush=True)
     outcomes = train_all(trials, parsed.out, runtime_of(parsed, "auto", quiet=True))
     results = [result_of(outcome.folder) for outcome in outcomes if outcome.summary]
-    return accuracy_table(parsed.item, full, is_small, results, rows)
+    show(accuracy_table(parsed.item, full, is_small, results, rows), parsed)
+    refuse_failures(outcomes)
 
 
 def estimate_rows(parsed: argparse.Namespace, is_small: bool, seeds: list[int]) -> Table:
     """Estimate the number of classes of one data set, or of all, with every estimator."""
     from openworld.paper.estimation import estimate_again, estimation, names_to_run
 
-    names = names_to_run(parsed.row, is_small)
     if len(seeds) > 1 or parsed.recipe:
         raise UserError("--seeds and --recipe do not work with estimation, which has one row for each data set")
+    names = names_to_run(parsed.row, is_small)
     runtime = runtime_of(parsed, "auto")
     new = {name: estimate_again(name, parsed.out, runtime, seeds[0], parsed.steps) for name in names}
     return estimation(is_small, new)

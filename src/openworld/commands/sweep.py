@@ -51,7 +51,10 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.seeds is not None:
         varied["seed"] = seeds_of(parsed.seeds, "seed" in varied or "seed" in common)
     trials = grid(varied, common)
-    folder = parsed.out or Path("runs") / "-".join(["sweep", name_of_data(common), *varied]).replace("_", "-")
+    data = "data" if "data" in varied else name_of_data(common)
+    folder = parsed.out or Path("runs") / "-".join(
+        ["sweep", data, *(name for name in varied if name != "data")]
+    ).replace("_", "-")
 
     outcomes = train_all(trials, folder, runtime_of(parsed, quiet=True), parsed.quiet, parsed.minutes)
     show(outcomes, tuple(varied), folder, parsed.json)
@@ -80,8 +83,12 @@ def show(outcomes: "list[Outcome]", varied: tuple[str, ...], folder: Path, as_js
     from openworld.results.scores import PARTS, grouped, write_table
 
     values = [{name: outcome.trial.settings[name] for name in varied} for outcome in outcomes]
-    finished = [(chosen, each.summary) for chosen, each in zip(values, outcomes, strict=True) if each.summary]
-    measured = (*PARTS, "nmi", "ari", "seconds")
+    finished = [
+        (chosen, {**each.summary, "total_seconds": each.folder.total_seconds()})
+        for chosen, each in zip(values, outcomes, strict=True)
+        if each.summary
+    ]
+    measured = (*PARTS, "nmi", "ari", "total_seconds")
     rows = [(*chosen.values(), *(summary[name] for name in measured)) for chosen, summary in finished]
     write_table(folder / "runs.csv", (*varied, *measured), rows)
     groups = grouped(finished)
@@ -97,13 +104,14 @@ def show(outcomes: "list[Outcome]", varied: tuple[str, ...], folder: Path, as_js
     ]
     header = (*names, "Seen", "Novel", "All", "seeds", "min")
     write_table(folder / "table.csv", *numbers_of(groups, names))
-    figure = figure_of(groups, names)
-    paths = draw(figure, f"{folder.name}: accuracy", folder / "plot") if figure else []
     if as_json:
         print(json.dumps([as_record(group) for group in groups]))
     elif groups:
         has_names = names or ("",)
         print_table(f"accuracy in %, mean ± standard deviation: {folder}", header, texts, has_names[1:])
+    figure = figure_of(groups, names)
+    paths = draw(figure, f"{folder.name}: accuracy", folder / "plot") if figure else []
+    if groups and not as_json:
         print(f"files: {', '.join(map(str, [folder / 'table.csv', folder / 'runs.csv', *paths]))}")
 
 

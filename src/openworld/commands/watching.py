@@ -17,11 +17,11 @@ from openworld.core.progress import duration
 from openworld.core.signals import Interrupted
 from openworld.ops.metrics import score_text
 from openworld.planning.sweep import Outcome, Trial, carry_out
+from openworld.results.scores import PARTS
 from openworld.runs.folder import RunFolder
 
 ROWS_SHOWN = 20
 """Number of runs in the live table: the present one, and those before and after it."""
-PARTS = ("seen", "novel", "all")
 
 
 class Watch:
@@ -31,7 +31,7 @@ class Watch:
         self.trials, self.quiet = trials, quiet
         self.current: tuple[Trial, RunFolder] | None = None
         self.outcomes: dict[str, Outcome] = {}
-        self.console = Console(stderr=True)
+        self.console = Console(stderr=True, markup=False, emoji=False)
         is_live = not quiet and self.console.is_terminal
         self.live = Live(get_renderable=self.table, console=self.console, refresh_per_second=1) if is_live else None
 

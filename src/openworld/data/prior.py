@@ -1,6 +1,6 @@
 """The class prior: the proportion of each class among the unlabelled samples, from counts and assumptions."""
 
-import itertools
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,14 +108,15 @@ def _prior_from_file(path: Path, num_classes: int, seen_names: tuple[str, ...]) 
     """
     where = named("prior", str(path))
     try:
-        rows = [line.replace(",", " ").split() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except FileNotFoundError:
         choices = f"known, even, uniform, {ESTIMATED}"
         raise UserError(f"{where}: no such file; use {choices}, or a file of class proportions") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{where}: cannot be read as a file of numbers ({error})") from None
-    lines = [row for row in rows if row]
-    words = _in_order(lines, seen_names, where) if _has_names(lines, seen_names) else [*itertools.chain(*lines)]
+    pairs = [*map(_name_and_number, lines)]
+    has_names = _has_names(pairs, seen_names)
+    words = _in_order(pairs, seen_names, where) if has_names else " ".join(lines).replace(",", " ").split()
     wrong = next((word for word in words if not _is_number(word)), None)
     if wrong is not None:
         raise UserError(f"{where}: {wrong} is not a number; write one proportion for each class")
@@ -131,20 +132,30 @@ def _prior_from_file(path: Path, num_classes: int, seen_names: tuple[str, ...]) 
     return (prior / prior.sum()).float()
 
 
-def _has_names(lines: list[list[str]], seen_names: tuple[str, ...]) -> bool:
+def _name_and_number(line: str) -> tuple[str, str]:
+    """Return what is before the last white space or comma of a line, and what follows.
+
+    >>> _name_and_number("Boxer, German, 0.2")
+    ('Boxer, German', '0.2')
+    """
+    name, number = re.fullmatch(r"(?:(.*)[\s,])?([^\s,]*)", line).groups()
+    return (name or "").rstrip(", \t"), number
+
+
+def _has_names(pairs: list[tuple[str, str]], seen_names: tuple[str, ...]) -> bool:
     """Return whether each line begins with the name of a class. The names of some classes are numbers."""
-    names = {" ".join(name) for *name, _ in lines}
+    names = {name for name, _ in pairs}
     is_complete = bool(seen_names) and names >= {*seen_names}
-    return all(len(line) > 1 for line in lines) and (is_complete or not all(_is_number(line[0]) for line in lines))
+    return "" not in names and (is_complete or not all(_is_number(re.split(r"[\s,]", name)[0]) for name in names))
 
 
-def _in_order(lines: list[list[str]], seen_names: tuple[str, ...], where: str) -> list[str]:
+def _in_order(pairs: list[tuple[str, str]], seen_names: tuple[str, ...], where: str) -> list[str]:
     """Return the proportions of lines with names, seen classes first."""
     proportions: dict[str, str] = {}
-    for *name, proportion in lines:
-        if " ".join(name) in proportions:
-            raise UserError(f"{where}: class {' '.join(name)} has more than one line; write one line for each class")
-        proportions[" ".join(name)] = proportion
+    for name, proportion in pairs:
+        if name in proportions:
+            raise UserError(f"{where}: class {name} has more than one line; write one line for each class")
+        proportions[name] = proportion
     missing = next((name for name in seen_names if name not in proportions), None)
     if missing is not None:
         others = [name for name in proportions if name not in seen_names]

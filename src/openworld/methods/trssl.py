@@ -24,10 +24,10 @@ from openworld.methods.base import Method, StepResult
 from openworld.nets.network import Network
 from openworld.ops.losses import soft_cross_entropy
 from openworld.ops.mix import draw_partners, draw_weight, mixup
-from openworld.ops.sinkhorn import marginal_error, marginals, moved_prior, order_prior, sinkhorn
+from openworld.ops.sinkhorn import marginal_error, marginals, moved_prior, order_prior, sinkhorn, with_floor
 from openworld.ops.uncertainty import measure_uncertainty, temperatures
 
-ESTIMATE_FROM, TRUST_IN_ESTIMATE = 0.35, 0.5
+ESTIMATE_FROM, TRUST_OF_LABELS = 0.35, 0.5
 """Fraction of the run after which the prior is estimated, and how far pseudo-labels follow it from then on. Earlier, or
 trusted less, it loses classes that the network has not found yet (docs/findings.md#finding-estimated-prior)."""
 
@@ -42,6 +42,7 @@ class Trssl(Method):
         self.register_buffer("prior", data.prior.clone())
         self.estimates_prior = data.estimates_prior
         if self.estimates_prior:
+            self.register_buffer("possible", (data.prior > 0).to(data.prior), persistent=False)
             self.register_buffer("trust", torch.ones((), device=data.device))
         else:
             self.trust = 1.0
@@ -49,7 +50,11 @@ class Trssl(Method):
         self.register_buffer("temperature_U", initial_U)  # line 2 of Algorithm 1
 
     def assume(self, proportions_K: Tensor) -> None:
-        self.prior.copy_(proportions_K)
+        self.prior.copy_(self.among_possible(with_floor(proportions_K)) if self.estimates_prior else proportions_K)
+
+    def among_possible(self, prior_K: Tensor) -> Tensor:
+        """Return the prior without classes that are known to be absent: the seen ones in novel class discovery."""
+        return prior_K * self.possible / (prior_K * self.possible).sum()
 
     def draw(self, rows: int, step: int) -> tuple[Tensor, ...]:
         """Return mixup's weight, and each row's partner."""
@@ -116,15 +121,16 @@ class Trssl(Method):
     @classmethod
     def passes(cls, config: Config) -> float:
         options = config.options
-        for_prior = float(config.problem.prior == ESTIMATED)
+        for_prior = (1 - ESTIMATE_FROM) * (config.problem.prior == ESTIMATED)
         return for_prior + options.uncertainty * (1 - options.uncertainty_from) * config.answers.uncertainty_views
 
     @torch.no_grad()
     def end_epoch(self, average: Network, batches: Batches, step: int) -> None:
         """Set the temperatures of the unlabelled samples by their uncertainty (line 12), and estimate the prior."""
         if self.estimates_prior and step >= ESTIMATE_FROM * self.config.training.steps:
-            self.trust.fill_(TRUST_IN_ESTIMATE)
-            self.prior.copy_(moved_prior(self.prior, predicted_proportions(average, batches.data, self.temperature)))
+            self.trust.fill_(TRUST_OF_LABELS)
+            predicted_K = predicted_proportions(average, batches.data, self.temperature)
+            self.prior.copy_(self.among_possible(moved_prior(self.prior, predicted_K, self.num_seen)))
         first_step = self.options.uncertainty_from * self.config.training.steps
         if self.options.uncertainty and step >= first_step:
             chunks = batches.data.unlabelled.chunks(batches.rows_at_once)

@@ -15,7 +15,7 @@ from openworld.nets.network import Network
 from openworld.ops.clusters import cluster, whitened, whitening
 from openworld.ops.discovery import discover
 
-TRUST_IN_ESTIMATED = 0.3
+TRUST_OF_CLUSTERS = 0.3
 """How far clusters of features that the run has learnt follow a prior that training will estimate
 (docs/findings.md#finding-estimated-prior)."""
 
@@ -51,7 +51,7 @@ def head_and_sizes(network: Network, data: TrainingSet, source: Generator) -> tu
     mean_D, whitening_DD = whitening(labelled_LD, data.labels, unlabelled_UD)
     labelled_LD, unlabelled_UD = (whitened(part, mean_D, whitening_DD) for part in (labelled_LD, unlabelled_UD))
     one_hot_LK = F.one_hot(data.labels, data.num_classes).to(labelled_LD)
-    trust = TRUST_IN_ESTIMATED if data.estimates_prior else 1.0
+    trust = TRUST_OF_CLUSTERS if data.estimates_prior else 1.0
     probabilities_UK = cluster(labelled_LD, data.labels, unlabelled_UD, data.prior, source, trust)
     weights_UK = probabilities_UK.clamp(min=1e-6)  # a class with prior 0 needs a vector too
     means_KD = one_hot_LK.T @ labelled_LD + weights_UK.T @ unlabelled_UD

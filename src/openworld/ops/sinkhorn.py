@@ -92,15 +92,23 @@ DAMPING, FLOOR = 0.5, 0.01
 """How far a prior moves to the predicted proportions at once, and the least proportion, relative to 1 / K."""
 
 
-def moved_prior(prior_K: Tensor, predicted_K: Tensor) -> Tensor:
-    """Move a prior half of the way to the predicted class proportions. Every class keeps a small proportion.
+def moved_prior(prior_K: Tensor, predicted_K: Tensor, num_seen: int) -> Tensor:
+    """Move a prior half of the way to the predicted class proportions, its novel part in their order.
 
-    Predictions follow the pseudo-labels, and those follow the prior. Without the floor, a class that is empty once
-    could never be found again. A class whose proportion is known to be 0 stays there (novel class discovery).
+    Predictions follow the pseudo-labels, and those follow the prior. Without a floor, a class that is empty once could
+    never be found again.
 
     >>> import torch
-    >>> moved_prior(torch.tensor([0.5, 0.5]), torch.tensor([0.9, 0.1]))
+    >>> moved_prior(torch.tensor([0.5, 0.5]), torch.tensor([0.9, 0.1]), num_seen=2)
     tensor([0.7000, 0.3000])
+    >>> moved_prior(torch.tensor([0.5, 0.1, 0.4]), torch.tensor([0.5, 0.4, 0.1]), num_seen=1)
+    tensor([0.5000, 0.4000, 0.1000])
     """
-    moved_K = (prior_K + DAMPING * (predicted_K - prior_K)).clamp(min=FLOOR / len(prior_K)) * (prior_K > 0)
-    return moved_K / moved_K.sum()
+    ordered_K = order_prior(prior_K, predicted_K, num_seen)
+    return with_floor(ordered_K + DAMPING * (predicted_K - ordered_K))
+
+
+def with_floor(prior_K: Tensor) -> Tensor:
+    """Return class proportions of which none is smaller than a hundredth of an equal proportion."""
+    raised_K = prior_K.clamp(min=FLOOR / len(prior_K))
+    return raised_K / raised_K.sum()

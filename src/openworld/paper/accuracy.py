@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from openworld.paper.items import OWN, Item, Row, at_small_scale
-from openworld.paper.matching import fitting, label_of
+from openworld.paper.matching import fitting, label_of, objections
 from openworld.paper.records import SMALL, confusion_of, recorded, recorded_runs, score_of
 from openworld.paper.tables import Cell, Difference, Table
 from openworld.results.plots import Lines, Matrix
 from openworld.results.report.confusion import Confusion
 from openworld.results.scores import Score, over_seeds
 
+NEW = ": this run"
+"""What the label of a run that is not recorded ends with."""
 PAPERS = "All, as printed"
 """Name of the line of the paper's numbers."""
 NOTES = (
@@ -45,17 +47,31 @@ def accuracy_table(
 
     `only` selects rows of the item.
     """
-    item, old = (at_small_scale(item), small_runs(name)) if is_small else (item, list(recorded_runs()))
-    old = [result for result in old if result.get("item", name) == name]
+    item, old = at_small_scale(item) if is_small else item, results_of(name, is_small)
     rows: list[tuple[Cell, ...]] = []
     for row in only or item.rows:
-        ours = our_rows(item, row, old)
-        theirs = our_rows(item, row, list(new), ": this run")
+        ours, theirs = our_rows(item, row, old), our_rows(item, row, list(new), NEW)
         nothing = [(f"{row.name}, ours: not recorded", *[None] * (len(header_of(item)) - 1))]
         rows += [*printed_rows(item, row), *(ours or ([] if theirs else nothing)), *theirs]
     title = f"{item.title.partition(', CIFAR-100')[0]}: digits, small scale" if is_small else item.title
     notes = (*SMALL_NOTES, *item.notes[:1]) if is_small else (*NOTES, *item.notes, small_note(name))
-    return Table(title, header_of(item), rows, notes, figure_of(item, [*old, *new]))
+    return Table(title, header_of(item), rows, (*notes, *left_out(item, new)), figure_of(item, old, list(new)))
+
+
+def results_of(name: str, is_small: bool = False) -> list[dict[str, Any]]:
+    """Return the recorded results that an item may show. A trial for one item is not shown in others."""
+    results = small_runs(name) if is_small else recorded_runs()
+    return [result for result in results if result.get("item", name) == name]
+
+
+def left_out(item: Item, new: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a note for each new run that no row of the item can show."""
+    notes = []
+    for result in new:
+        against = [objections(result, item, row) for row in item.rows if row.data == result["dataset"]]
+        if against and all(against):
+            notes.append(f"A run is not in the table: {'; '.join(min(against, key=len))}.")
+    return notes
 
 
 def header_of(item: Item) -> tuple[str, ...]:
@@ -120,14 +136,14 @@ def small_runs(name: str) -> list[dict[str, Any]]:
 # Figures ----------------------------------------------------------------------------------------------------
 
 
-def figure_of(item: Item, results: list[dict[str, Any]]) -> Lines | Matrix | None:
+def figure_of(item: Item, old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Lines | Matrix | None:
     """Return the figure of an item, or None if it has none or nothing is recorded for it."""
     if item.shows_matrix:
-        return matrix_of(item, results)
-    return lines_of(item, results) if item.x else None
+        return matrix_of(item, [*old, *new])
+    return lines_of(item, old, new) if item.x else None
 
 
-def lines_of(item: Item, results: list[dict[str, Any]]) -> Lines | None:
+def lines_of(item: Item, old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Lines | None:
     """Return the scores over the x axis: a line for each score of each set of runs, and the paper's points.
 
     Sets of runs with a single row are left out: they would be points without a line.
@@ -135,7 +151,8 @@ def lines_of(item: Item, results: list[dict[str, Any]]) -> Lines | None:
     label, place = item.x
     lines: dict[str, list[tuple[float, Score]]] = {}
     for row in item.rows:
-        for name, group in groups_of(item, row, results).items():
+        again = {label + NEW: group for label, group in groups_of(item, row, new).items()}
+        for name, group in (groups_of(item, row, old) | again).items():
             for score, title in item.columns.items():
                 mean = over_seeds([score_of(result, score) for result in group])
                 if mean:

@@ -52,8 +52,9 @@ def estimation(is_small: bool = False, new: Mapping[str, Result] | None = None) 
 def names_to_run(row: str, is_small: bool) -> list[str]:
     """Return the data sets whose classes to count: that of a row, or all."""
     names = [SMALL_DATA] if is_small else [name for name in PRINTED if name != SMALL_DATA]
-    if row and row not in PRINTED:
-        raise UserError(f"--run {row}: no such row of estimation (choose from {', '.join(PRINTED)})")
+    if row and row not in names:
+        scale = " at small scale" if is_small else ""
+        raise UserError(f"--run {row}: no such row of estimation{scale} (choose from {', '.join(names)})")
     return [row] if row else names
 
 

@@ -244,10 +244,10 @@ NCD = Item(
     columns=NCD_COLUMNS,
     compared="task_aware",
     notes=(
-        "aware: accuracy on novel classes if only the novel outputs may answer (task-aware), which is what the paper "
-        "prints. Seen, Novel, All: all outputs may answer (task-agnostic). The paper takes the numbers of the other "
-        "methods from UNO; UNO's later version has 60.8. Theirs are on the unlabelled training images, ours on the "
-        "test images.",
+        "aware: accuracy on novel classes if only the novel outputs may answer (task-aware). Seen, Novel, All: all "
+        "outputs may answer (task-agnostic). The paper takes the numbers of the other methods from UNO, where they are "
+        "task-aware and on the unlabelled training images; of its own it does not say so. UNO's later version has "
+        "60.8. Ours are on the test images.",
     ),
 )
 SHARES = (10, 20, 30, 40, 50, 60, 70, 80, 90)

@@ -25,11 +25,10 @@ def result_of(run: RunFolder) -> dict[str, Any]:
             "device made this result. Train the run again"
         )
     start_run = run.read_json(START)
-    stages = [summary, start_run] if start_run else [summary]
     confusion = confusion_of_run(run)
     return {
         **summary,
-        "total_seconds": round(sum(stage["seconds"] for stage in stages), 2),
+        "total_seconds": run.total_seconds(),
         **evidence,
         **({"start_run": start_run} if start_run else {}),
         **({"confusion": confusion_text(confusion)} if confusion is not None else {}),

@@ -3,6 +3,7 @@
 `openworld sweep`, the items of `openworld paper` and the trials all train through `carry_out`.
 """
 
+import hashlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +17,11 @@ from openworld.compute.runtime import Runtime
 from openworld.core.config import FEATURES_RUN, NCD
 from openworld.core.errors import UserError, did_you_mean, named
 from openworld.core.fields import Option, all_names, folder_name, options, typed
+from openworld.data.benchmarks import BENCHMARKS
 from openworld.data.dataset import Dataset
 from openworld.data.opening import open_dataset
 from openworld.methods import METHODS
-from openworld.planning.plan import open_problem
+from openworld.planning.plan import draft_plan, open_problem
 from openworld.planning.prepare import settings_with_features
 from openworld.planning.pretraining import learn_features, plan_features, settings_of_features
 from openworld.planning.request import Request, execute
@@ -64,11 +66,16 @@ def grid(varied: Mapping[str, Sequence[Any]], common: Mapping[str, Any]) -> list
         raise UserError(f"there is nothing to vary; add {named('vary')} NAME=VALUE,VALUE or {named('seeds')} N")
     if size > LARGEST_GRID:
         raise UserError(f"these values make {size:,} runs; a sweep has at most {LARGEST_GRID:,}")
-    return [
+    trials = [
         Trial(folder_name(chosen), {**common, **chosen})
         for values in itertools.product(*varied.values())
         for chosen in [dict(zip(varied, values, strict=True))]
     ]
+    names = [trial.name for trial in trials]
+    alike = next((name for name in names if names.count(name) > 1), None)
+    if alike:
+        raise UserError(f"two runs would have the same folder, {alike}; choose values that differ more")
+    return trials
 
 
 def varied_setting(text: str) -> tuple[str, list[Any]]:
@@ -126,12 +133,12 @@ def carry_out(
     datasets = {name: open_dataset(name, runtime.data_dir) for name in dict.fromkeys(map(data_of, trials))}
     for trial in trials:  # a mistake in the settings of any trial is told before the first one is trained
         resolve_settings(with_keys(trial.settings), datasets[data_of(trial)], runtime.device)
-    outcomes = []
+    outcomes, learnt = [], set()
     for trial in trials:
         run, summary, failure = RunFolder(folder / trial.name), None, None
         begin(trial, run)
         try:
-            summary = train_one(trial, run, runtime, datasets[data_of(trial)], minutes)
+            summary = train_one(trial, run, runtime, datasets[data_of(trial)], minutes, learnt)
         except (UserError, torch.OutOfMemoryError) as error:
             failure = str(error).splitlines()[0]
         outcomes.append(Outcome(trial, run, summary, failure))
@@ -140,15 +147,19 @@ def carry_out(
 
 
 def train_one(
-    trial: Trial, run: RunFolder, runtime: Runtime, dataset: Dataset, minutes: float | None
+    trial: Trial, run: RunFolder, runtime: Runtime, dataset: Dataset, minutes: float | None, learnt: set[Path]
 ) -> dict[str, Any]:
-    """Train a trial, or continue it, and return its summary. A finished run must have the settings of the trial."""
+    """Train a trial, or continue it, and return its summary. A finished run must have the settings of the trial.
+
+    `learnt` are the folders of the shared features that were learnt or checked already. This function adds to them.
+    """
     settings = trial.settings
-    if minutes is None and shares_features(trial):
+    if minutes is None and shares_features(trial) and not has_own_features(run):
         features = shared_features(trial, run.path.parent)
-        if not run.summary():
+        if not run.summary() and features.path not in learnt:
             learn_shared(trial, features, runtime, dataset)
-        settings = {**settings, "start": str(features.path), "start_steps": None}
+            learnt.add(features.path)
+        settings = {**settings, "start": start_in(run, features), "start_steps": None}
     minutes = None if run.exists else minutes
     return execute(Request(settings=settings, minutes=minutes, dataset=dataset, resume=True), run, runtime)
 
@@ -170,19 +181,32 @@ def shares_features(trial: Trial) -> bool:
     return start == FEATURES_RUN and trial.settings.get("num_classes") != "auto"
 
 
+def has_own_features(run: RunFolder) -> bool:
+    """Return whether a run was started by itself, so that its features are in its own folder."""
+    return run.config().training.start == FEATURES_RUN if run.exists else run.request() is not None
+
+
 def shared_features(trial: Trial, folder: Path) -> RunFolder:
     """Return the run that learns the features of a trial. Its name says what decides them."""
-    requested = settings_without_split(with_keys(trial.settings))
+    requested, data = settings_without_split(with_keys(trial.settings)), data_of(trial)
     deciding = {name: value for name, value in requested.items() if name in (*settings_of_features(), "start_steps")}
-    name = folder_name({"seed": 0, **deciding, "data": Path(data_of(trial)).stem})
+    place = "" if data in BENCHMARKS else f"-{hashlib.sha256(data.encode()).hexdigest()[:8]}"
+    name = folder_name({"seed": 0, **deciding, "data": f"{Path(data).stem}{place}"})
     return RunFolder(folder / f"features-{name}" / FEATURES_RUN)
 
 
+def start_in(run: RunFolder, features: RunFolder) -> str:
+    """Return the path of the features as the run knows it: the folder of the sweep may have moved since."""
+    known = run.config().training.start if run.exists else None
+    return known if known and Path(known).parts[-2:] == features.path.parts[-2:] else str(features.path)
+
+
 def learn_shared(trial: Trial, features: RunFolder, runtime: Runtime, dataset: Dataset) -> None:
-    """Learn the features of a trial, unless another trial has done so."""
-    if features.summary():
-        return
-    requested = settings_without_split(with_keys(trial.settings))
+    """Learn the features of a trial. If another trial has learnt them, check that they are of the same images."""
+    requested = with_keys(trial.settings)
+    if not features.summary():  # mistakes in the trial itself are told before the features are learnt, not after
+        draft_plan(requested, open_problem(requested, runtime, dataset), runtime)
+    requested = settings_without_split(requested)
     opened = open_problem(requested, runtime, dataset)
     for_features = settings_with_features(requested, opened, runtime, has_own_length=True)
     learn_features(plan_features(for_features, opened, runtime), features.path.parent, runtime, is_as_long=True)

@@ -54,10 +54,10 @@ class Bars:
         names = list(dict.fromkeys(name for scores in self.rows.values() for name in scores))
         height = 0.8 / len(names)
         for number, name in enumerate(names):
-            scores = [scores[name] for scores in self.rows.values()]
-            places = np.arange(len(scores)) + (number - (len(names) - 1) / 2) * height
-            spread = [score.std or 0 for score in scores]
-            means = [score.mean for score in scores]
+            offset = (number - (len(names) - 1) / 2) * height
+            found = [(place + offset, row[name]) for place, row in enumerate(self.rows.values()) if name in row]
+            places, scores = zip(*found, strict=True)
+            spread, means = [score.std or 0 for score in scores], [score.mean for score in scores]
             panel.barh(places, means, height, xerr=spread, color=COLOURS[number % len(COLOURS)], label=name)
         panel.set(yticks=range(len(self.rows)), yticklabels=list(self.rows), xlabel=self.y_label)
         panel.invert_yaxis()

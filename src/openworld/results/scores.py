@@ -45,7 +45,7 @@ class Group:
     @property
     def minutes(self) -> float:
         """Mean training time, with that of the features from which a run started."""
-        return statistics.mean(summary["seconds"] for summary in self.summaries) / 60
+        return statistics.mean(summary["total_seconds"] for summary in self.summaries) / 60
 
 
 def over_seeds(scores: Sequence[float | None]) -> Score | None:

@@ -221,6 +221,11 @@ class RunFolder:
         """Return the result of a finished run, or None if the run is not finished."""
         return self.read_json("summary.json")
 
+    def total_seconds(self) -> float:
+        """Return the time of a finished run, with that of the run from which it started."""
+        stages = [self.summary(), self.read_json(START)]
+        return round(sum(stage["seconds"] for stage in stages if stage), 2)
+
     def evidence(self) -> dict[str, Any]:
         """Return what produced the result of the run.
 
