@@ -13,10 +13,12 @@ from worlds import run
 from openworld.cli import make_parser
 from openworld.commands.train import settings_of
 from openworld.core.config import Answers, Config, Problem, Training
+from openworld.core.errors import UserError
 from openworld.core.recipes import RECIPES, recipe_for
 from openworld.paper import ITEMS
 from openworld.paper.recording import result_of
 from openworld.paper.running import command_of, trials_of
+from openworld.planning import sweep
 from openworld.results.scores import PARTS
 from openworld.runs.folder import RunFolder
 
@@ -81,8 +83,10 @@ def test_the_ablation_is_of_the_printed_method():
         (["table1", "--seeds", 2], "--seeds works only with --run"),
         (["table1", "--run", "cifar10", "--seeds", 2, "--seed", 1], "--seeds"),
         (["table1", "--run", "cifar10", "--seeds", 0], "--seeds is 0; it must be 1 or more"),
-        (["table1", "--run", "--scale", "small", "--recipe", "fast"], "--recipe works only at full scale"),
+        (["table1", "--run", "--scale", "small", "--recipe", "fast"], "--recipe does not work with the small scale"),
         (["table1", "--scale", "smal"], "did you mean small?"),
+        (["ablation", "--run", "cifar100-both", "--recipe", "fast"], "--recipe does not work with ablation, whose"),
+        (["estimation", "--run", "cifar10", "--scale", "small"], "no such row of estimation at small scale"),
         (["table1", "--seed", 0], "--seed works only with --run"),
         (["table1", "--steps", 5], "--steps works only with --run"),
         (["table1", "--data-dir", "x"], "--data-dir works only with --run"),
@@ -184,3 +188,21 @@ def test_a_short_try_does_not_stand_in_the_full_runs_place(small_rows, results, 
         "table1-cifar10-paper-seed0",
         "table1-cifar10-paper-seed0-1-steps",
     }
+
+
+@pytest.mark.slow
+def test_a_row_that_fails_is_told_after_the_others_are_shown(small_rows, monkeypatch, capsys):
+    train_one = sweep.train_one
+
+    def fail_for_one(trial, *arguments):
+        if trial.settings["seed"] == 0:
+            raise UserError("the loss is not finite")
+        return train_one(trial, *arguments)
+
+    monkeypatch.setattr(sweep, "train_one", fail_for_one)
+    assert run(*SMALL_ROW, "--seeds", 2) == 2
+    captured = capsys.readouterr()
+    assert "this run" in captured.out
+    assert captured.err.splitlines()[-1] == (
+        "openworld: 1 of 2 runs failed; the first is table1-cifar10-paper-seed0: the loss is not finite"
+    )

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
-from worlds import RUNTIME
+from worlds import RUNTIME, write_photos
 
 from openworld.core.errors import UserError
 from openworld.core.signals import Interrupted
 from openworld.planning import sweep
+from openworld.planning.request import Request, execute
 from openworld.planning.sweep import Trial, carry_out, grid, varied_setting
 from openworld.runs.folder import RunFolder
 from openworld.training.learner import Learner
@@ -165,6 +166,46 @@ def test_features_that_were_stopped_go_on_for_any_trial(tmp_path, monkeypatch):
 
 
 PRIORS = (("known", 50.0), ("even", 30.0))
+
+
+@pytest.mark.slow
+def test_other_data_of_the_same_name_has_features_of_its_own(tmp_path):
+    for place in ("a", "b"):
+        write_photos(tmp_path / place / "photos", sides=(16,), unlabelled=20)
+    lengths = {"steps": 2, "start_steps": 2, "epoch_steps": 2, "batch_labelled": 4, "batch_unlabelled": 8}
+    common = {"start": "simclr", "backbone": "none", "network": "small", "image_size": 16, **lengths}
+    trials = [Trial(place, {**common, "data": str(tmp_path / place / "photos")}) for place in ("a", "b")]
+    outcomes = carry_out(trials, tmp_path / "runs", RUNTIME)
+    assert [outcome.failure for outcome in outcomes] == [None, None]
+    assert len(features_of(tmp_path / "runs")) == 2
+    next(path for path in (tmp_path / "a/photos/unlabelled").rglob("*") if path.is_file()).unlink()
+    (changed,) = carry_out([Trial("c", trials[0].settings)], tmp_path / "runs", RUNTIME)
+    assert "has changed since" in changed.failure
+
+
+@pytest.mark.slow
+def test_a_run_that_was_started_by_itself_goes_on_and_a_moved_sweep_is_shown(tmp_path):
+    alone = RunFolder(tmp_path / "runs" / "alone")
+    execute(Request(settings=FROM_FEATURES), alone, RUNTIME)
+    trials = [Trial("alone", FROM_FEATURES), Trial("shared", FROM_FEATURES)]
+    outcomes = carry_out(trials, tmp_path / "runs", RUNTIME)
+    assert [outcome.failure for outcome in outcomes] == [None, None]
+    assert alone.config().training.start == "simclr"
+    (tmp_path / "runs").rename(tmp_path / "moved")
+    outcomes = carry_out(trials, tmp_path / "moved", RUNTIME)
+    assert [outcome.failure for outcome in outcomes] == [None, None]
+
+
+@pytest.mark.slow
+def test_a_mistake_in_a_trial_is_told_before_its_features_are_learnt(tmp_path):
+    (outcome,) = carry_out([Trial("bad", {**FROM_FEATURES, "imbalance": 1000.0})], tmp_path / "runs", RUNTIME)
+    assert "leaves no image of class" in outcome.failure
+    assert not (tmp_path / "runs").exists()
+
+
+def test_runs_that_would_share_a_folder_are_refused():
+    with pytest.raises(UserError, match="two runs would have the same folder, data-a-photos"):
+        grid({"data": ["a/photos", "a-photos"]}, {})
 
 
 def test_an_estimate_of_the_classes_has_features_of_its_own():
