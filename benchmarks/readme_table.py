@@ -174,15 +174,21 @@ def results_table() -> str:
 
 
 def first_row(item: Item, row: Row, recipe: str) -> tuple | None:
-    ours = our_rows(item, row, results_of("table1"))
-    return next((each for each in ours if each[0].startswith(f"{row.name}, {recipe},")), None)
+    """Return our row of a recipe as it is, without flags: the longest one, because a shorter run is a trial."""
+    ours = [each for each in our_rows(item, row, results_of("table1")) if each[0].startswith(f"{row.name}, {recipe},")]
+    return max(ours, key=lambda each: steps_of(each[0]), default=None)
+
+
+def steps_of(label: str) -> int:
+    """Return the steps of a run after those of its features, from the label of its row."""
+    return int(label.removesuffix(" steps").rsplit(" ", 1)[-1].replace(",", ""))
 
 
 def score_and_length(row: tuple | None) -> str:
     """Return the accuracy over all classes with the number of seeds, or the steps of a run that is shorter."""
     if row is None:
         return "not run"
-    steps = int(row[0].removesuffix(" steps").rsplit(" ", 1)[-1].replace(",", ""))
+    steps = steps_of(row[0])
     is_short = ", paper," in row[0] and steps < PAPER_STEPS
     seeds = (
         f"{steps / PAPER_STEPS:.0%} of the steps"
