@@ -3,8 +3,8 @@
     python benchmarks/ncd.py pets-7 pets-8 flowers-7
 
 SET is a folder of photos of shared/photo-sets, with SET.csv beside it, which holds the true classes. The script links
-it without the unlabelled photos of seen classes, and trains it with and without `--task ncd`. On the same features, and on
-the pixels of the digits, it fits what a person would do instead: k-means of the unlabelled samples with as many
+it without the unlabelled photos of seen classes, and trains it with and without `--task ncd`. On the same features,
+and on the pixels of the digits, it fits what a person would do instead: k-means of the unlabelled samples with as many
 clusters as there are novel classes, then logistic regression on the labels and the clusters. Writes results/ncd.json.
 """
 

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from measure import RESULTS, commit
 from own_photos import Features, alternatives
 
@@ -72,7 +73,7 @@ def beside(outcome: Outcome, runtime: Runtime) -> dict[str, Any]:
     parts = training.labelled, training.unlabelled, test.samples
     inputs = {
         "features": [extract(network, part, training.family).numpy() for part in parts],
-        "pixels": [part.data.flatten(1).numpy() / 16.0 for part in parts],
+        "pixels": [part.data.flatten(1).numpy() / np.float32(16) for part in parts],
     }
     chosen = {key: outcome.trial.settings[key] for key in ("imbalance", "seed")}
     for name, (labelled, unlabelled, images) in inputs.items():
