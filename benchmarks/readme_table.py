@@ -1,6 +1,7 @@
 """Write the tables of measured results into README.md and docs/, from the files in benchmarks/results."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from openworld.core.config import Training
@@ -124,14 +125,16 @@ def priors_table() -> str:
     """Return a Markdown table with the accuracy on all classes for each class prior."""
     grids, rows = read("priors")["grids"], []
 
-    def row(name: str, scores: dict[str, list[float]]) -> None:
-        cells = [str(over_seeds(scores[prior]) or "-").replace("±", " ± ") for prior in PRIORS]
+    def row(name: str, scores: dict[str, list[float]], beside: tuple[float, ...] = ()) -> None:
+        cells = [with_spread(each) for each in (*(scores[prior] for prior in PRIORS), beside)]
         rows.append((name, *cells, str(max(map(len, scores.values())))))
 
     for factor in (1, 10):
         uneven = [run for run in grids["uneven"]["results"] if run["imbalance"] == factor]
         name = "digits from SimCLR features, " + (f"sizes uneven by {factor}" if factor > 1 else "equal sizes")
-        row(name, {prior: [run["all"] for run in uneven if run["prior"] == prior] for prior in PRIORS})
+        alternatives = [each for each in grids["uneven"]["alternatives"] if each["imbalance"] == factor]
+        beside = tuple(each["features"]["k-means, whitened"]["all"] for each in alternatives)
+        row(name, {prior: [run["all"] for run in uneven if run["prior"] == prior] for prior in PRIORS}, beside)
     for factor in (10, 20):
         runs = [run for run in small_runs("imbalance") if run["imbalance"] == factor]
         scores = {prior: [run["all"] for run in runs if run["prior"] == prior] for prior in PRIORS}
@@ -146,7 +149,32 @@ def priors_table() -> str:
     for kind, name in KINDS_OF_PHOTOS.items():
         of_kind = {p: [s["all"] for key, s in sets.items() if key.startswith(f"{kind}-")] for p, sets in photos.items()}
         row(f"photos with a backbone: {name}", {**of_kind, "known": []})
-    return markdown(("all classes, %", *(f"`{prior}`" for prior in PRIORS), "runs"), rows)
+    return markdown(("all classes, %", *(f"`{prior}`" for prior in PRIORS), "k-means, whitened", "runs"), rows)
+
+
+def with_spread(scores: Sequence[float]) -> str:
+    """Return mean and standard deviation as text; a dash without scores."""
+    return str(over_seeds(scores) or "-").replace("±", " ± ")
+
+
+NCD_KINDS = {"digits": "digits", "pets": "37 breeds of pets", "flowers": "60 kinds of flowers"}
+"""Problems of novel class discovery by the beginning of their name."""
+
+
+def ncd_table() -> str:
+    """Return a Markdown table of novel class discovery beside scikit-learn: mean of three sets or seeds."""
+    problems, rows = read("ncd")["problems"], []
+    for kind, name in NCD_KINDS.items():
+        found = [each for key, each in problems.items() if key.startswith(kind)]
+        other = next(key for key in found[0] if key.startswith("scikit-learn"))
+
+        def cell(who: str, score: str, found: list[dict] = found) -> str:
+            return with_spread([each[who][score] for each in found]) if who in found[0] else "-"
+
+        columns = (("ours", "task_aware"), (other, "task_aware"), ("ours", "all"), (other, "all"))
+        rows.append((name, *(cell(*each) for each in columns), cell("ours, without the task", "all")))
+    header = ("novel, task-aware: ours", "scikit-learn", "all: ours", "scikit-learn", "ours without `--task ncd`")
+    return markdown(("", *header), rows)
 
 
 NAMES = {
@@ -207,7 +235,7 @@ def markdown(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 MEASURED = {
     "README.md": {"results": results_table},
     "docs/paper.md": {"measured": accuracy_table, "paper": paper_table, "small": small_table},
-    "docs/priors.md": {"priors": priors_table},
+    "docs/priors.md": {"priors": priors_table, "ncd": ncd_table},
     "docs/performance.md": {"measured": speed_table},
     "docs/estimate.md": {"measured": estimation_table},
 }

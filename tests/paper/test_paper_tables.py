@@ -298,6 +298,16 @@ def test_the_readme_has_the_recorded_rows_each_below_the_papers_own(results, mon
     assert [line for line in lines if "cifar10," in line] == []  # of what was not recorded, there is nothing to compare
 
 
+def test_a_shorter_run_does_not_stand_for_its_recipe_in_the_readme(results, monkeypatch):
+    """Not even if its accuracy is higher, or if it has more seeds."""
+    whole = RECIPES["pretrained"]("cifar100").training.steps
+    for seed, steps, score in ((0, whole, 60.0), (1, whole // 2, 70.0), (2, whole // 2, 70.0)):
+        results(a_result(seed, {"steps": steps}, recipe="pretrained", method="trssl+", all=score))
+    lines = script("readme_table", monkeypatch).results_table().splitlines()
+    (line,) = (line for line in lines if line.startswith("| CIFAR-100 | 10%"))
+    assert "| 60.0 (1 run) |" in line
+
+
 # Items whose rows differ in their settings ------------------------------------------------------------------
 
 

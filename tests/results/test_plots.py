@@ -24,7 +24,6 @@ def test_a_figure_is_drawn_twice_the_same(name, tmp_path):
     with Image.open(paths[0]) as picture:
         assert min(picture.size) > 200
     before = paths[1].read_bytes()
-    assert b"title" in before or b"<svg" in before
     draw(FIGURES[name], "title", tmp_path / "new" / "figure.of")
     assert paths[1].read_bytes() == before
 

@@ -53,7 +53,7 @@ def accuracy_table(
         ours, theirs = our_rows(item, row, old), our_rows(item, row, list(new), NEW)
         nothing = [(f"{row.name}, ours: not recorded", *[None] * (len(header_of(item)) - 1))]
         rows += [*printed_rows(item, row), *(ours or ([] if theirs else nothing)), *theirs]
-    title = f"{item.title.partition(', CIFAR-100')[0]}: digits, small scale" if is_small else item.title
+    title = f"{name} at small scale: the same experiment on the digits" if is_small else item.title
     notes = (*SMALL_NOTES, *item.notes[:1]) if is_small else (*NOTES, *item.notes, small_note(name))
     return Table(title, header_of(item), rows, (*notes, *left_out(item, new)), figure_of(item, old, list(new)))
 
